@@ -164,7 +164,10 @@ class HttpReceiver:
         return process_seconds(self._where.process.pid)
 
     def arrivals(self, messages: int) -> tuple[float, float, float]:
-        """Return when the first, 99 %, and the last arrived. Raises unless each recipient had exactly one."""
+        """Return the times of the first arrival, of 99 %, and of the last.
+
+        Raises unless each recipient had exactly one.
+        """
         facts = self._where.facts(self._name, messages)
         self.fullest.append(facts["fullest_second"])
         return facts["first"], facts["most"], facts["last"]

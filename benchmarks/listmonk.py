@@ -1,9 +1,9 @@
 """listmonk, a campaign manager in Go, as a yardstick for mails: its servers, without its pages.
 
 The row appears if LISTMONK in the environment names the folder of its source. Build it there once with `mkdir -p
-frontend/dist && go build -o listmonk ./cmd`. It has its own PostgreSQL, set up as mailhub's is, and as many connections
-to the relay as mailhub's vendor with its default mailcasters. Its recipients are stored before. It has no limit,
-tracking or retries, and keeps no row about the outcome of a mail.
+frontend/dist && go build -o listmonk ./cmd`. It has its own PostgreSQL, set up like mailhub's, and the same number of
+connections to the relay as mailhub's vendor with its default mailcasters. Its recipients are stored before. It works
+without limit, tracking or retries, and keeps no row about the outcome of a mail.
 """
 
 import contextlib
@@ -85,7 +85,7 @@ class Listmonk:
 
 @contextlib.contextmanager
 def running(relay: SmtpSink, mails: int) -> Iterator[Listmonk | None]:
-    """Run listmonk with this many recipients on its list. Yields None if there is no listmonk."""
+    """Run listmonk with this many recipients on its list. Yields None without listmonk."""
     program = os.environ.get("LISTMONK")
     if not program:
         print("no row of listmonk: LISTMONK names no folder of it")

@@ -60,7 +60,7 @@ FROM waiter_parkedtask, generate_series(1, %s) n
 
 
 def release(rows: int, rounds: int) -> None:
-    """Compare parked tasks with as many direct calls, which show what the broker takes one after the other."""
+    """Compare parked tasks with the same number of direct calls, one after the other: the broker's own cost."""
     from waiter.release import release as sweep
 
     rates = in_turns({RELEASED: lambda: parked(rows, sweep), PLAIN: lambda: called(rows)}, rounds)

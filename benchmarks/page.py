@@ -1,7 +1,7 @@
 """Makes docs/benchmarks.md from the stored results of benchmarks (make bench).
 
-`python -m benchmarks.page RESULTS PAGE`. If a table was measured several times, the last one counts. The page keeps
-what the results lack: sections of other commands, and the goals that they measured.
+`python -m benchmarks.page RESULTS PAGE`. The last measurement of a table counts. The page keeps two things that the
+results lack: sections of other commands, and the goals that these measured.
 """
 
 import json
@@ -114,7 +114,7 @@ def machine() -> str:
 
 
 def goals(tables: list[Kept], former: str) -> str:
-    """The rows of goals. A goal that was not measured keeps its row of the former page."""
+    """The rows of goals. A goal without a new measurement keeps its row of the former page."""
     lines = former.splitlines(keepends=True)
     kept = {claim: next((line for line in lines if line.startswith(aimed_at(claim))), "") for claim in CLAIMS}
     return "".join(claimed(claim, tables) or row for claim, row in kept.items())
@@ -134,7 +134,7 @@ def sections(tables: list[Kept], former: str) -> list[str]:
 
 
 def page(tables: list[Kept], former: str = "") -> str:
-    """The page with these tables. former: the page before, which keeps what was not measured again."""
+    """The page with these tables. former: the page before; it supplies the parts without a new measurement."""
     parts = sections(tables, former)
     measured = [found for part in parts for found in MEASURED.findall(part)]
     days = sorted(day for day, _load in measured)

@@ -326,7 +326,7 @@ def main(jobs: int, messages: int, requests: int, rounds: int) -> None:
 
 
 def kept(size: str, measured: dict[str, PageTimes], late: list[str], loops: list[float]) -> None:
-    """Store what goes on the page of benchmarks: every poll, and the slowest pages."""
+    """Store the rows for the page of benchmarks: every poll, and the slowest pages."""
     slowest = sorted((name for name in measured if not name.endswith("poll")), key=lambda name: -measured[name].middle)
     shown = [name for name in measured if name.endswith("poll") or name in slowest[:SLOWEST]]
     late_polls = [name for name in late if name.endswith("poll")]

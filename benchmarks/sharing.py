@@ -74,7 +74,7 @@ class Shared:
         self._at.manage("weight", "set", self._full(name), self._slug, str(weight))
 
     def api_client(self, sponsor: str) -> Callable[[str], float]:
-        """Return a function that sends one letter over the API, and returns when it was accepted (monotonic)."""
+        """Return a function that sends one letter over the API and returns the time of its acceptance (monotonic)."""
         client = ApiClient(self._at, self._full(sponsor))
         return lambda recipient: client.send(self._slug, recipient)
 
@@ -163,7 +163,7 @@ def measure_pair(shared: Shared, of_first: int, of_second: int, later: float) ->
 
 
 def find_bounds(units: int, messages: int) -> dict[str, float]:
-    """Return how many times as long half of a limit of so many units takes, by whole windows."""
+    """Return the factors by which half of a limit of `units` takes longer, by whole windows."""
     alone, shared = (math.ceil(messages * each / max(1, units)) - 1 for each in (1, 2))
     if not units or alone <= 0:
         return {}
@@ -240,7 +240,7 @@ def tell_off(title: str, found: Sequence[int]) -> float:
 
 
 def measure_weights(shared: Shared, more_casters: int) -> None:
-    """more_casters: beside a new vendor's own. A sponsor without a mailcaster has no part in the limit."""
+    """more_casters: beside a new vendor's own. A sponsor without a mailcaster gets no part of the limit."""
     weights = range(1, 11)
     shared.add_casters(more_casters)
     for weight in weights:

@@ -1,8 +1,8 @@
-"""What a mailcaster's choice costs while many sponsors have work at its vendor.
+"""The cost of a mailcaster's choice while many sponsors have work at its vendor.
 
-`python -m benchmarks.turns [sponsors] [jobs of each] [claims]`. In turns, a mailcaster claims a job at a vendor where
-one sponsor has all the jobs, and at one where so many sponsors have as many; each claim is rolled back. Counts
-statements, too.
+`python -m benchmarks.turns [sponsors] [jobs of each] [claims]`. In turns, a mailcaster claims a job at two vendors. At
+one, a single sponsor has all the jobs; at the other, the sponsors share the same number of jobs. Each claim is rolled
+back. Counts statements, too.
 """
 
 import statistics
@@ -16,7 +16,7 @@ ONE = "one sponsor"
 
 
 def fill(sponsors: int, jobs: int) -> Any:
-    """Return a mailcaster of a new vendor where so many sponsors have so many waiting jobs each."""
+    """Return a mailcaster of a new vendor, with this number of sponsors and of waiting jobs for each."""
     from django.db import connection
 
     from campaigns.engine.threads import columns_of

@@ -1,7 +1,7 @@
 """Beat's scheduler: django-celery-beat's, but without trust in times ahead of its clock.
 
 Celery starts a task when its interval has passed since `last_run_at`, and keeps the next starts in a heap. After a
-clock was set back, both lie in the future, so nothing would start for as long as the clock was ahead.
+clock was set back, both lie in the future, so nothing would start for the whole time by which the clock was ahead.
 """
 
 import logging
@@ -34,7 +34,7 @@ class ClockedScheduler(PatientScheduler):
         super().__init__(*args, **kwargs)
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
-        """Start what is due. Returns the seconds until the next tick."""
+        """Start the due tasks. Returns the seconds until the next tick."""
         offset = _offset()
         put_back, self._offset = self._offset - offset, offset
         if put_back > SLACK.total_seconds() or self._ahead():
@@ -64,5 +64,5 @@ class ClockedScheduler(PatientScheduler):
 
 
 def _offset() -> float:
-    """Return the wall clock minus the monotonic one, in seconds; it falls when the clock is set back."""
+    """Return the wall clock minus the monotonic one, in seconds; setting the clock back lowers it."""
     return time.time() - time.monotonic()

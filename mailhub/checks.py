@@ -48,7 +48,7 @@ def python_version(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
 
 @register("servers", deploy=True)
 def redis_keeps_all(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
-    """Require that Redis refuses writes when it is out of memory; it must not drop queues and windows."""
+    """Require that Redis refuses writes when out of memory; it must not drop queues and windows."""
     return [found for url in {settings.BROKER_URL, settings.REDIS_URL} for found in _policy(url)]
 
 
@@ -78,7 +78,7 @@ def sessions_are_kept(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
 
     Statements are prepared once per session, and session settings must hold for all its statements. With a pooler that
     changes the process after each transaction, both fail while mail is sent. The check observes the behaviour, since a
-    pooler need not say that it is one.
+    pooler need not announce itself.
     """
     try:
         kept = _keeps_sessions()
@@ -92,7 +92,7 @@ def sessions_are_kept(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
 def _keeps_sessions() -> bool:
     with closing(_session()) as ours:
         process = _process(ours)
-        if process == ours.info.backend_pid:  # the id that the server gave at the start, so there is no pooler
+        if process == ours.info.backend_pid:  # the id that the server gave at the start: no pooler between
             return True
         with closing(_session()) as other:
             for _ in range(MEETINGS):

@@ -152,7 +152,7 @@ def _run() -> None:
 
 
 def _tell_life(role: str) -> None:
-    """Do what the command `alive` does, which is asked every few seconds, without loading Django's part of it."""
+    """Run the command `alive`, asked every few seconds, without loading Django's part of it."""
     from mailhub import environment, process_life
 
     if not role:

@@ -101,7 +101,7 @@ def _give(group: Group, wanted: set[int], given: set[int]) -> None:
     """Add the permissions that the group was never given, and record all of them as given."""
     new = wanted - given
     group.permissions.add(*new)
-    if new and given:  # a new installation makes all groups, which is no news
+    if new and given:  # a new installation makes all groups; that is not news
         logger.info("The group %r has %s more permissions", group.name, len(new))
     rows = [GivenPermission(group=group, permission_id=one) for one in sorted(wanted)]
     GivenPermission.objects.bulk_create(rows, ignore_conflicts=True)

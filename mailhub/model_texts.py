@@ -13,9 +13,9 @@ from django.utils.translation import gettext_lazy, gettext_noop
 OURS = ("campaigns", "vendors", "mailhub", "waiter")
 OF_OTHERS = "django_celery_beat"
 NEVER_TRANSLATED = ("id", "uuid")
-# Models without a page in the admin, the fields of which histories and owners' pages name.
+# Models without a page in the admin. Histories and owners' pages name their fields.
 NAMED = {"ApiKey", "ReportKey", "TemplateVersion", "VendorCondition", "Webhook", "WebhookCall"}
-# Columns that are named after a method or a key.
+# Columns named after a method or a key.
 COLUMNS = (
     gettext_noop("created"),
     gettext_noop("created by"),
@@ -73,7 +73,7 @@ def _lazy(text: Any) -> Any:
 
 
 def texts() -> set[str]:
-    """Return what our models say on pages, in English if that is the active language. The admin must be loaded."""
+    """Return our models' words on pages, in English if that is the active language. The admin must be loaded."""
     return {str(text) for text in _texts() if text and str(text).lower() not in NEVER_TRANSLATED}
 
 

@@ -1,4 +1,4 @@
-"""Beat's scheduler, made to survive a PostgreSQL that is unavailable or says "not now"."""
+"""Beat's scheduler, made to survive an unavailable PostgreSQL, and one that says "not now"."""
 
 import logging
 from typing import Any
@@ -23,7 +23,7 @@ class PatientScheduler(DatabaseScheduler):  # type: ignore[misc]  # a package wi
         """Do nothing. The first tick sets up, so an unavailable database does not end beat at its start."""
 
     def tick(self, *args: Any, **options: Any) -> float:
-        """Start what is due. Returns the seconds until the next tick."""
+        """Start the due tasks. Returns the seconds until the next tick."""
         try:
             if not self._is_set_up:
                 super().setup_schedule()

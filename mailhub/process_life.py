@@ -1,4 +1,4 @@
-"""Whether a process of the Procfile lives, for probes. `alive` asks it without Django, which takes seconds to load.
+"""Tells probes if a process of the Procfile lives. `alive` asks without Django, because that takes seconds to load.
 
 `web`, `api` and Flower are asked at their port. Beat shows life at each tick, the receiver of bounces in its event
 loop, a worker by a thread of its main process (vendors/liveness.py).
@@ -11,7 +11,7 @@ from pathlib import Path
 from vendors import liveness
 
 PATIENCE = 5.0  # seconds for an answer
-# Beat waits within a tick for a broker that is away.
+# Beat waits within a tick for an unavailable broker.
 DEAD_BEAT = 300.0  # seconds
 PORTS = {
     "web": ("PORT", "8000", "/livez"),
@@ -22,7 +22,7 @@ EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (what is asked,
 
 
 def find_death(role: str, home: Path) -> str:
-    """Return why a process counts as dead, or empty. `role`: its name in the Procfile, or of a worker."""
+    """Return the reason for counting a process as dead, or empty. `role`: its name in the Procfile, or of a worker."""
     if role in PORTS:
         return _ask_port(role)
     name = role.removeprefix("worker-").replace(".", "")  # worker-vendors.2 is vendors2@host

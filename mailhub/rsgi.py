@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 RATE = 65_536  # bytes per second at which a larger body must arrive
 LARGE = 1_000_000  # bytes above which a file is not read into memory
 FILES_MOST = 20  # one sponsor's requests for files that may wait
-DEAR_BODY = 262_144  # bytes from which a body is expensive to read
+DEAR_BODY = 262_144  # a body above this many bytes is expensive to read
 SWITCH = 0.0005  # seconds a thread computes before another gets Python's lock
 HASHING = 2  # strangers' passwords checked at a time; each takes a processor for a third of a second
 HASHING_EACH, HASHING_MOST = 32, 500  # log-ins that may wait for a check, from one address and in total
@@ -107,8 +107,8 @@ class ApiHandler(WSGIHandler):
 class Listener:
     """An RSGI application for some of the paths.
 
-    `django`: answers them. `serves`: tells whether a path belongs here. `elsewhere`: the detail of the 404 for other
-    paths. `judge`: tells whose a larger body is. `name`: of its process, which announces its version.
+    `django`: answers them. `serves`: returns True for a path that belongs here. `elsewhere`: the detail of the 404 for
+    other paths. `judge`: gives a larger body's limit and owners. `name`: of its process, which announces its version.
     """
 
     def __init__(
@@ -386,7 +386,7 @@ def _guarded(response: HttpResponse, secure: bool = False) -> HttpResponse:
 
 
 def _tell(protocol: Any, response: HttpResponse, environ: Environ) -> None:
-    """Answer without Django's handler. `environ` tells, as Django reads it, whether the request came by TLS."""
+    """Answer without Django's handler. `environ` shows, as Django reads it, if the request came by TLS."""
     _guarded(response, WSGIRequest({**environ, "wsgi.input": io.BytesIO()}).is_secure())
     protocol.response_bytes(response.status_code, list(response.items()), response.content)
 

@@ -1,8 +1,8 @@
 """Fair shares of the web server's threads, and of expensive work, between sponsors (decision 44).
 
 Waiting requests occupy no thread. Each sponsor has a queue of its own, and the queues take turns, so nobody waits
-behind all requests of another. All of this runs in the event loop (rsgi). Threads report whose a session is, and when a
-request proves expensive.
+behind all requests of another. All of this runs in the event loop (rsgi). Threads report the sponsor of a session, and
+each request that proves expensive.
 """
 
 import asyncio
@@ -142,7 +142,7 @@ def renderer() -> RequestRenderer | None:
 
 
 def turn_dear() -> None:
-    """Claim expensive work. Raises TurnsOutDear if the request has no turn for it."""
+    """Claim expensive work. Raises TurnsOutDear if the request lacks a turn for it."""
     if getattr(_here, "cheap", False):
         raise TurnsOutDear
 

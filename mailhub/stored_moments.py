@@ -40,9 +40,9 @@ UNFINISHED = (
 class StoredMoment:
     """A column with times that something waits for.
 
-    `longest`: how far ahead they may be, and `why`. `clamped`: the replacement for later ones (SQL). `where`: SQL over
-    the row `t` that limits the check to few rows. `waits`: it is a wait that began when it was stored, so a clock that
-    is set back shifts it.
+    `longest`: the farthest they may lie ahead, and `why`. `clamped`: the replacement for later ones (SQL). `where`: SQL
+    over the row `t` that limits the check to few rows. `waits`: a wait that began when stored, so setting back a clock
+    shifts it.
     """
 
     model: str
@@ -62,7 +62,7 @@ ZERO = timedelta(0)
 # A job may wait for its send time, and for the sending hours of the following day.
 NOT_BY_SEND_TIME = f"""{UNFINISHED} AND NOT EXISTS (SELECT FROM campaigns_campaign c WHERE c.id = t.campaign_id
     AND t.not_before <= c.send_at + interval '2 days')"""
-# A recovery closes a credential for its vendor's longest window; a full window blocks for as long.
+# A recovery closes a credential for its vendor's longest window; a full window blocks for the same time.
 NOT_BY_WINDOW = """NOT EXISTS (SELECT FROM vendors_ratelimit l WHERE l.vendor_id = t.vendor_id
     AND t.{until} <= clock_timestamp() + l.seconds * interval '1 second' + interval '15 minutes')"""
 MOMENTS = (
@@ -203,7 +203,7 @@ WITH ahead AS (
 )
 SELECT count(*), max(distance) FROM ahead
 """
-# Put-off messages of jobs that wait too long: found by id range, because call_after has no index.
+# Put-off messages of jobs with overlong waits: found by id range, because call_after has no index.
 CALLS = f"""
 UPDATE campaigns_message m SET call_after = {{clamped}} WHERE m.id = ANY(ARRAY(
     SELECT w.id FROM campaigns_job t CROSS JOIN LATERAL (
@@ -232,7 +232,7 @@ WHERE ran_at > clock_timestamp() + %(slack)s * interval '1 second'
 
 
 def look(at_once: bool = False) -> int:
-    """Correct times that are wrongly ahead, unless a process did so within the minute. Returns their number.
+    """Correct times wrongly ahead, unless a process did so within the minute. Returns their number.
 
     `at_once`: ignore the minute, for a process that starts. Each correction is logged and stored as a MomentFound for
     pages. Raises django.db.Error.
@@ -258,7 +258,7 @@ AHEAD = gettext_noop(
 
 
 def found_lately() -> list[Said]:
-    """Return a sentence for each kind of time that was ahead within RECENT, for `status`."""
+    """Return a sentence for each kind of time found ahead within RECENT, for `status`."""
     rows = MomentFound.objects.filter(at__gt=Now() - RECENT).order_by("moment")
     return [
         Said(

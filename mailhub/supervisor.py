@@ -120,7 +120,7 @@ class Supervisor:
             self._selector.unregister(child.output)
 
     def _bury(self, child: "Child", again: bool) -> None:
-        """Show its last output, kill its leftovers, and say how it ended. `again`: it will be restarted."""
+        """Show its last output and its end, and kill its leftovers. `again`: it will be restarted."""
         child.kill()
         child.mute = True  # a process that left its session may keep the pipe open
         self._show(child)
@@ -201,6 +201,6 @@ class Child:
 
 
 def _end_with_parent() -> None:
-    """Ask the kernel for SIGTERM when the parent dies."""
+    """Ask the kernel for SIGTERM at the parent's death."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM))

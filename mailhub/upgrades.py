@@ -1,9 +1,9 @@
-"""What each migration means while mail goes out, and which tables each release has.
+"""The effect of each migration on running mail, and the tables of each release.
 
 A migration declares `additive`. True: programs of the version before work beside it, so nothing stands still. A release
 whose programs cannot work beside those before it, as one that changes keys in Redis, has a migration with `additive =
-False`, if need be an empty one. `no_way_back` says why a migration cannot be undone. Older migrations declare nothing;
-they stop calls (docs/how-to/upgrade.md).
+False`, if need be an empty one. `no_way_back` gives the reason if a migration cannot be undone. Older migrations
+declare nothing; they stop calls (docs/how-to/upgrade.md).
 """
 
 import inspect
@@ -43,7 +43,7 @@ GROUP BY 1 ORDER BY 1
 
 
 class MigrationEffect(NamedTuple):
-    """A migration that is to be applied or undone. rows: estimates by table; seconds: how long calls stand still."""
+    """A migration to apply or undo. rows: estimates by table; seconds: length of the calls' standstill."""
 
     name: str
     is_additive: bool
@@ -78,7 +78,7 @@ def find_effects(migrations: Iterable[Migration]) -> list[MigrationEffect]:
 
 
 def find_no_way_back(migration: Migration) -> str:
-    """Return why the migration cannot be undone, or empty."""
+    """Return the reason if the migration cannot be undone, or empty."""
     said = str(getattr(migration, "no_way_back", ""))
     return said or ("" if all(one.reversible for one in migration.operations) else "an operation has no reverse")
 

@@ -1,9 +1,9 @@
 """Queues and their workers; a new vendor's queue is read without a restart.
 
-The queue that a worker starts with gives its role. -Q hub reads the default queue (sweeps, nights, finishing); -Q
-vendors reads the queues of all vendors. The latter adopts existing queues at its start, and a new one when a vendor is
-saved. That message may be lost, so it also looks for new queues every QUEUE_LOOK_SECONDS. It then registers its queues,
-so that pages can show queues without workers, and the other packages' adapters that it knows.
+A worker's first queue gives its role. -Q hub reads the default queue (sweeps, nights, finishing); -Q vendors reads the
+queues of all vendors. The latter adopts existing queues at its start, and a new queue after each saving of a vendor.
+That message may be lost, so it also looks for new queues every QUEUE_LOOK_SECONDS. It then registers its queues, so
+that pages can show queues without workers, and its adapters of other packages.
 """
 
 import logging
@@ -64,7 +64,7 @@ class Adoption(bootsteps.StartStopStep):
 
 
 def adopt(consumer: Any) -> None:
-    """Start reading every vendor's queue that this worker does not read yet, if that is its role."""
+    """Start reading each vendor's queue not yet read here, if that role belongs to this worker."""
     reads = consumer.app.amqp.queues.consume_from
     if VENDORS in reads:
         for name in _vendors_queues():

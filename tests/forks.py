@@ -1,9 +1,9 @@
-"""Python programs as processes of their own, without most of the processor time that their imports take.
+"""Python programs as separate processes, without most of the processor time of their imports.
 
-`start` asks a process that has imported the packages that all of them need, and nothing that reads settings, for a fork
-of itself. The fork has its own arguments, environment and files, and runs the program as `python -m program`, `python
-file` or `python -c text` does. What only a new interpreter can show (its options, its path, how it starts) is for
-subprocess.
+`start` asks a server process to fork. The server has imported the packages that all programs need, and nothing that
+reads settings. The fork has its own arguments, environment and files, and runs the program as `python -m program`,
+`python file` or `python -c text` does. Use subprocess for tests of a new interpreter itself (its options, its path, its
+start).
 """
 
 import atexit
@@ -28,7 +28,7 @@ from typing import IO, Any
 from django.conf import settings
 
 PROJECT = Path(__file__).parents[1]
-# Packages, and parts of them that are imported late; none reads settings, connects or starts a thread when imported.
+# Packages, and their late imports; none reads settings, connects or starts a thread on import.
 MODULES = (
     *("celery.bin.celery", "celery.apps.worker", "celery.app.control", "celery.worker.consumer", "tomllib"),
     *("celery.concurrency.prefork", "celery.concurrency.thread", "celery.concurrency.solo", "celery.backends.redis"),
@@ -47,7 +47,7 @@ GREETING = b"ready\n"
 
 
 class Process:
-    """What a test needs of subprocess.Popen."""
+    """The part of subprocess.Popen that tests need."""
 
     returncode: int | None = None
 
@@ -115,7 +115,7 @@ def start(
 
 
 def run(arguments: list[str], *, env: dict[str, str], timeout: float) -> "subprocess.CompletedProcess[str]":
-    """As subprocess.run of Python with what it writes as text."""
+    """Run Python like subprocess.run, with its output as text."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
         process = start(arguments, env=env, stdout=out, stderr=errors)
         try:
@@ -128,7 +128,7 @@ def run(arguments: list[str], *, env: dict[str, str], timeout: float) -> "subpro
 
 
 class Server:
-    """The process that is forked; it ends with the one that made it."""
+    """The process to fork; it ends with its maker."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="mailhub-forks-")
@@ -165,7 +165,7 @@ def _server() -> Server:
 
 
 def serve(address: str) -> dict[str, Any]:
-    """Answers with the id of a fork, and with its status when it has ended. Returns in each fork: its request."""
+    """Answer with a fork's id, and with its status at its end. Returns, in each fork only, the fork's request."""
     for name in MODULES:
         importlib.import_module(name)
     assert not settings.configured and threading.active_count() == 1
@@ -184,7 +184,7 @@ def serve(address: str) -> dict[str, Any]:
     while True:
         ready = select.select([0, ended, listener], [], [])[0]
         if 0 in ready:
-            os._exit(0)  # whoever made this process has ended
+            os._exit(0)  # the maker of this process has ended
         if ended in ready:
             os.read(ended, 4096)
             _tell(lines)
@@ -219,7 +219,7 @@ def _say(line: socket.socket, number: int) -> None:
 
 
 def _settle(request: dict[str, Any], files: list[int]) -> None:
-    """What a new process has: no file of the one that it was forked from, its own surroundings, no signal handled."""
+    """Set up the fork like a new process: no inherited files, its own environment, no signal handlers."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number, file in enumerate(files):

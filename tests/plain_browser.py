@@ -1,4 +1,4 @@
-"""A browser that runs no scripts: it follows links, fills in what a page's forms have, and submits them."""
+"""A browser without scripts: it follows links, fills in the fields of a page's forms, and submits them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -63,7 +63,7 @@ class PlainBrowser:
 
     @property
     def text(self) -> str:
-        """What is to be read on the page."""
+        """Return the page's readable text."""
         return " ".join(self.page.text_content().split())
 
     def open(self, address: str, pairs: Pairs | None = None, files: FilesToSend | None = None, by: str = "GET") -> None:
@@ -71,17 +71,17 @@ class PlainBrowser:
         self.page = html.fromstring(found.decode()) if found.strip() else html.fromstring("<p></p>")
 
     def follow(self, name: str) -> None:
-        """The link of this name, or that begins so; a link is what has an address."""
+        """Follow the link with this name, or with one beginning so; only elements with an address are links."""
         target = urljoin(self.address, _named(self.page.iterfind(".//a[@href]"), name).get("href"))
         plain, _, query = target.partition("?")
         self.open(plain, parse_qsl(query))
 
     def buttons(self) -> list[str]:
-        """By which a form of the page can be submitted now."""
+        """Return the buttons that can submit a form of the page now."""
         return [_name(one) for one in self.page.xpath(SUBMITS) if one.get("disabled") is None]
 
     def submit(self, button: str, *, files: FilesToSend | None = None, **typed: str | list[str]) -> None:
-        """The form of this button, with what is typed into its fields, as a browser does."""
+        """Submit the form of this button, with the typed values in its fields, as a browser does."""
         pressed = _named([one for one in self.page.xpath(SUBMITS) if one.get("disabled") is None], button)
         form = self.page.get_element_by_id(pressed.get("form")) if pressed.get("form") else _above(pressed)
         names = {one.get("name") for one in form.inputs if one.get("name")}

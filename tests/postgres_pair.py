@@ -74,7 +74,7 @@ class Server:
         self.process.wait(DEADLINE)
 
     def kill(self) -> None:
-        """As a power cut ends it: all of its processes at once."""
+        """Kill all of its processes together, as a power cut does."""
         if self.process.poll() is None:
             for pid in [self.process.pid, *self.children()]:
                 with_pid(pid, signal.SIGKILL)
@@ -96,7 +96,7 @@ class Server:
         return 0
 
     def hold_back_commits(self) -> None:
-        """From here on what is committed asynchronously stays in memory: nobody writes it to a file."""
+        """From here on keep asynchronous commits in memory: nobody writes them to a file."""
         self.ask("CHECKPOINT")
         os.kill(self.child(b"walwriter"), signal.SIGSTOP)
 
@@ -131,7 +131,7 @@ class Pair:
 
     @property
     def url(self) -> str:
-        """Whichever of the two can be written to."""
+        """Return the URL of the server that takes writes."""
         hosts = quote(f"{self.primary.folder},{self.standby.folder}", safe="")
         return f"postgres://mailhub@/mailhub?host={hosts}&target_session_attrs=read-write"
 
@@ -152,7 +152,7 @@ class Pair:
         os.kill(self.standby.receiver(), signal.SIGSTOP)
 
     def fail_over(self) -> None:
-        """The primary is lost, and what the standby had not read by then."""
+        """Lose the primary, and everything that the standby had not read by then."""
         receiver = self.standby.receiver()
         self.primary.kill()
         with_pid(receiver, signal.SIGKILL)
@@ -167,13 +167,13 @@ class Pair:
         wait_until(self.standby.receiver, "the standby hears from the primary again")
 
     def has_received_all(self) -> bool:
-        """Say whether the standby has stored all that the primary has written by now."""
+        """Return True if the standby has stored all of the primary's writes so far."""
         at = self.primary.ask("SELECT pg_current_wal_lsn()::text")[0][0]
         received = f"SELECT coalesce(pg_last_wal_receive_lsn() >= '{at}'::pg_lsn, false)"
         return bool(self.standby.ask(received)[0][0])
 
     def promote_with_all_received(self) -> None:
-        """The primary is lost, and the standby applies what it has stored: a promotion ends the delay."""
+        """Lose the primary; the standby applies all it has stored, because a promotion ends the delay."""
         self.primary.kill()
         wait_until(self._promoted, "the standby is promoted")
 

@@ -1,7 +1,7 @@
-"""A proxy before PostgreSQL that loses replies: the server has done what it was asked, the client never hears of it.
+"""A proxy before PostgreSQL that loses replies: the server executes a statement, the client never hears of it.
 
-It listens on a socket of its own beside the server's, so that whoever is given `url` goes through it. A reply is all
-that the server says up to its ReadyForQuery; the one that is to be lost is kept back whole and the connection is cut.
+It listens on its own socket beside the server's; a client that connects to `url` goes through it. A reply is everything
+up to the server's ReadyForQuery. The proxy holds back the whole reply to lose, and cuts the connection.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class PostgresProxy:
         self._open: set[asyncio.Task[None]] = set()
 
     def lose_next(self, after: int = 0, of: Callable[[str], bool] = lambda statement: True) -> None:
-        """Loses one reply: the next one after so many, of those to the statements that `of` picks by their text."""
+        """Lose one reply, after skipping some: only statements that `of` picks by their text count."""
         left = after
 
         def this_one(statement: str) -> bool:

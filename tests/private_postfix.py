@@ -79,7 +79,7 @@ postlog unix-dgram n - n - 1 postlogd
 """
 
 
-# Tables of Postfix, each a file: whom it knows, what it answers to recipients, which bodies it takes.
+# Tables of Postfix, each a file: known recipients, answers to recipients, accepted bodies.
 MAILBOXES = "!/^nobody@/ box/"
 RECIPIENTS = """
 /^full@/ 452 4.2.2 Mailbox full
@@ -99,10 +99,10 @@ def why_not() -> str:
 
 
 class PrivatePostfix:
-    """Starts at once. `certificate`: a file with key and certificate, for STARTTLS and TLS from the first byte.
+    """Starts immediately. `certificate`: a file with key and certificate, for STARTTLS and TLS from the first byte.
 
-    Ports: `plain`, with STARTTLS for whoever asks; `implicit`; `foreign`, for which we are no client of its own;
-    `login`, for those who log in, with TLS (tests/sasl_logins.py).
+    Ports: `plain`, with STARTTLS on request; `implicit`; `foreign`, which treats us as a foreign client; `login`, for
+    clients that log in, with TLS (tests/sasl_logins.py).
     """
 
     PORTS = ("plain", "implicit", "foreign", "login")
@@ -140,7 +140,7 @@ class PrivatePostfix:
         return done.returncode
 
     def everybody_has_space(self) -> None:
-        """From now on it takes mail for each mailbox that it knows."""
+        """From now on accept mail for each known mailbox."""
         (self.folder / "recipients").write_text("")
         self._command("reload")
 

@@ -17,7 +17,7 @@ from tests.tiers import demand_slow
 from tests.waiting import DEADLINE, wait_until
 
 PROJECT = Path(__file__).parents[1]
-# A worker sweeps by itself when nobody did for three times that: tests say themselves when something is swept.
+# A worker sweeps on its own if nobody did for three times SWEEP_SECONDS. Tests start their sweeps themselves.
 NO_WATCHDOG = {"SWEEP_SECONDS": "86400"}
 
 
@@ -76,12 +76,12 @@ def running(*arguments: str, **more: str) -> Iterator[Program]:
 
 
 def all_have_ended(marker: str) -> None:
-    """Waits for the end of all processes with this in their environment: what was killed takes a moment to die."""
+    """Wait for the end of all processes with this in their environment: a killed one takes a moment to die."""
     wait_until(lambda: marked(marker) == [], "all have ended")
 
 
 def marked(marker: str) -> list[int]:
-    """The processes that were started with this, NAME=VALUE, in their environment."""
+    """Return the processes started with this, NAME=VALUE, in their environment."""
     found = []
     for environ in Path("/proc").glob("[0-9]*/environ"):
         try:
@@ -96,7 +96,7 @@ def marked(marker: str) -> list[int]:
 def worker(
     *, threads: int = 20, processes: int = 0, queues: str = "vendors,hub", ready: bool = True, **more: str
 ) -> Iterator[Program]:
-    """A Celery worker with threads, or with so many processes; shorter leases than in life, so tests need not wait."""
+    """Run a Celery worker with threads, or with a number of processes; its short leases spare tests a wait."""
     name = f"test-{os.getpid()}-{time.monotonic_ns()}@localhost"
     pool = ["-c", str(processes)] if processes else ["-P", "threads", "-c", str(threads)]
     options = ["-Q", queues, *pool, "-n", name, "--without-mingle"]

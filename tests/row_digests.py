@@ -1,6 +1,6 @@
 """Compares all rows of the database before and after, and counts what a transaction has written.
 
-A request that may change nothing is judged by both: its transaction has written no row, and no row of before is gone.
+A request that may change nothing must pass both checks: its transaction wrote no row, and no earlier row is gone.
 """
 
 from collections import Counter
@@ -12,9 +12,9 @@ from django.db import connection, transaction
 
 T = TypeVar("T")
 Rows = Counter[tuple[str, str]]  # of (table, digest of a row)
-# Sessions, the history, and the record of migrations: pages write there for whoever asks.
+# Sessions, the history, and the record of migrations: pages write there for any user.
 UNWATCHED = frozenset({"django_session", "django_admin_log", "django_migrations"})
-# The newest suppression's position, by which all senders of a channel learn that there is one, whosever it is.
+# The newest suppression's position. It tells all senders of a channel about a new one, of any sponsor.
 SHARED = {"vendors_vendor": "suppressions"}
 WRITTEN = """
 SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0) FROM pg_stat_xact_user_tables
@@ -34,18 +34,18 @@ def digest_rows() -> Rows:
 
 
 def find_lost(before: Rows) -> list[str]:
-    """The tables of which a row of before has changed or is gone. Rows may have come."""
+    """Return the tables with a changed or missing row. New rows are allowed."""
     return sorted({table for table, _digest in before - digest_rows()})
 
 
 def rows_of(sponsors: list[int]) -> dict[str, set[Any]]:
-    """The rows that are these sponsors', by their table."""
+    """Return these sponsors' rows, by table."""
     kinds: list[Any] = [one for one in apps.get_models() if hasattr(one._default_manager, "of_sponsors")]
     return {one._meta.db_table: set(one.objects.of_sponsors(sponsors).values_list("pk", flat=True)) for one in kinds}
 
 
 def count_written() -> int:
-    """Return how many rows this transaction has written so far, also those that were undone."""
+    """Return the number of rows that this transaction has written so far, undone ones included."""
     with connection.cursor() as cursor:
         cursor.execute(WRITTEN, [sorted(UNWATCHED)])
         return int(cursor.fetchone()[0])

@@ -1,6 +1,6 @@
-"""A vendor that sponsors share, over the real script of the throttle on a virtual clock.
+"""A vendor shared by sponsors, over the real script of the throttle on a virtual clock.
 
-Processes ask for streams of sponsors with weights and classes, come back when they are told, some late, and die. It
+Processes ask for streams of sponsors with weights and classes, come back at the time told, some late, and die. It
 counts what everybody gets and how long a place was free while somebody waited.
 """
 
@@ -104,7 +104,7 @@ class SharedVendor:
             self.idle += passed * min(wanted, self.limit - len(self._ends) - self._taken)
             self.vendor.clock.advance(passed)
 
-    _taken = 0  # places of calls that are under way
+    _taken = 0  # places of calls under way
 
     def _ask(self, process: Process) -> None:
         self.asks += 1

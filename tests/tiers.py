@@ -1,7 +1,7 @@
 """A pytest plugin: the two tiers of tests, `--tier fast` for `make test` and `--tier slow` for `make test-slow`.
 
-A test is slow if it, its class or its module says so, with a key of SLOW: `pytest.mark.slow("processes")`. Every other
-test is fast. Tests that are named by a path run whatever their tier.
+A test is slow if it, its class or its module is marked so, with a key of SLOW: `pytest.mark.slow("processes")`. Every
+other test is fast. Tests named by a path run in either tier.
 """
 
 import pytest
@@ -26,7 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the tests of the other tier. Raises UsageError for a reason that is not in SLOW."""
+    """Deselect the tests of the other tier. Raises UsageError for a reason missing from SLOW."""
     tiers: dict[str, list[pytest.Item]] = {"fast": [], "slow": []}
     for item in items:
         tiers["slow" if is_slow(item) else "fast"].append(item)
@@ -48,7 +48,7 @@ def demand_slow(what: str) -> None:
 
 
 def is_slow(item: pytest.Item) -> bool:
-    """Tell whether a test is of the slow tier. Raises UsageError for a reason that is not in SLOW."""
+    """Return True for a test of the slow tier. Raises UsageError for a reason missing from SLOW."""
     marks = list(item.iter_markers("slow"))
     for mark in marks:
         if len(mark.args) != 1 or mark.args[0] not in SLOW:

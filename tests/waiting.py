@@ -1,7 +1,7 @@
 """The one way in which a test waits, and the one failure that a slow machine may cause by itself.
 
-tests/run.py runs a test once more, alone, if nothing but `DeadlineMissed` ended it. So it is raised here and nowhere
-else, and only for "not yet": whatever a condition finds to be wrong it asserts, and that is fatal at the first try.
+tests/run.py runs a test once more, alone, if nothing but `DeadlineMissed` ended it. So this error is raised only here,
+and only for "not yet". A condition asserts any fault that it finds, and that is fatal at the first try.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ def wait_until(
 
 
 async def eventually(condition: Callable[[], Awaitable[T]], what: str, seconds: float = DEADLINE) -> T:
-    """wait_until for a condition that is a coroutine."""
+    """Return the first true answer of a coroutine; like wait_until."""
     end = time.monotonic() + seconds
     while not (found := await condition()):
         _still_time(end, what, seconds, str)

@@ -238,7 +238,7 @@ class CredentialLimits(Limits):
 
 
 class ReceiverLimits(Rows):
-    """Limits of receiving domains, with what a warm-up allows today and tomorrow."""
+    """Limits of receiving domains, with a warm-up's units for today and tomorrow."""
 
     model = ReceiverLimit
     form = ReceiverLimitForm
@@ -548,7 +548,7 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
 
     @staticmethod
     def _go_on(login: Credential) -> str:
-        """Release the brake, or end the wait that the vendor asked for. Returns what was done; "" if nothing waits."""
+        """Release the brake, or end the wait that the vendor asked for. Returns a sentence; "" if nothing waits."""
         if configuration.release_brake(login):
             return gettext_noop("its brake was released")
         return gettext_noop("the wait that its vendor asked for was ended") if configuration.end_wait(login) else ""
@@ -611,7 +611,7 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
 
     @staticmethod
     def _head_facts(request: HttpRequest, login: Credential) -> dict[str, Any]:
-        """Return how the credential stands, and what the reader can do about it, for the head of its page."""
+        """Return the credential's condition and the reader's remedy, for the head of its page."""
         user: Any = request.user
         condition = conditions_of_credentials([login.pk])[login.pk]
         remedy = remedies.Remedy.of(condition, login.vendor_id, login.vendor.name, login.pk)

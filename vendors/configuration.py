@@ -1,9 +1,9 @@
 """Changes of a vendor's configuration that have rules.
 
-- `save_vendor`: deletes stored secrets if their destination changes. Otherwise whoever may edit a vendor could read its
-  secrets by sending one letter to an address of their own.
+- `save_vendor`: deletes stored secrets if their destination changes. Otherwise a person who may edit a vendor could
+  read its secrets by sending one letter to an address of their own.
 - `save_vendor`, `save_secret`: only a person settles calls made in another account (destinations.py).
-- `pause_vendor`, `resume_vendor`, `pause_credential`, `resume_credential`: as a command and as a page does it.
+- `pause_vendor`, `resume_vendor`, `pause_credential`, `resume_credential`: for commands and pages alike.
 - Rate limits of a vendor or a credential: replaced as a whole, and described in a sentence.
 - `create_default_casters`: the mailcasters of a new vendor (document 003).
 """
@@ -24,7 +24,7 @@ from vendors.limits.values import Limit
 from vendors.models import Credential, Mailcaster, RateLimit, Vendor
 from vendors.said import Said, gettext_noop
 
-LimitSpec = tuple[int, float]  # units in any so many seconds
+LimitSpec = tuple[int, float]  # units, and seconds of the window
 
 # MC1 takes only small jobs, so a long broadcast never delays a single letter. MC2 cuts small children (sizes of
 # document 003's example), so it is soon free for the next small job. MC3 and MC4 use the document's defaults.
@@ -79,7 +79,7 @@ def replace_rate_limits(vendor: Vendor, credential: Credential | None, windows: 
 def edit_rate_limits(
     vendor: Vendor, credential: Credential | None, gone: Collection[int], put: Iterable[LimitSpec]
 ) -> bool:
-    """Apply the edits of a form to the limits that are stored by now; those of others at the same time stay.
+    """Apply the edits of a form to the limits now in the database; concurrent edits by others stay.
 
     gone: ids of the rows that the form has deleted or changed. put: new and changed limits; each replaces one of its
     window. Returns False if nothing changed.
@@ -154,7 +154,7 @@ def resume_credential(login: Credential) -> tuple[bool, bool]:
 
 
 def until_secret(why: NoSecret) -> dict[str, Any]:
-    """Return the columns of a new credential that is paused until its first secret is entered."""
+    """Return the columns of a new credential, paused until its first secret is entered."""
     reason = Said(gettext_noop("it waits for its secret: %(why)s"), why=str(why))
     return {"paused": True, "awaits_secret": True, **said.columns("paused_reason", reason)}
 
@@ -211,7 +211,10 @@ def hold_brake(login: Credential) -> bool:
 
 @transaction.atomic
 def release_brake(login: Credential) -> bool:
-    """Release the brake of a credential, held or not: calls start again at once. Returns False if it is not on."""
+    """Release the brake of a credential, held or not: calls may start again immediately.
+
+    Returns False if it is not on.
+    """
     locks.take_turn(login.vendor_id)
     released = {"brake_released_at": Now(), "retry_after_until": None, "brake_wait": 0.0}
     rows = Credential.objects.filter(pk=login.pk, braked_at__isnull=False)
@@ -275,7 +278,7 @@ def save_vendor(
             _announce_start_of_calls(row.pk)
         if same_account and elsewhere:
             history.record(by, Vendor, [(row.pk, SAME_ACCOUNT)])
-        if elsewhere:  # what the relay of before has said
+        if elsewhere:  # the answers of the former relay
             Credential.objects.filter(vendor=row, relay_size__isnull=False).update(relay_size=None)
         after = Vendor.objects.get(pk=row.pk)
         moved = destinations.compare_settings(

@@ -1,4 +1,4 @@
-"""Signs that a text must not have, in one table: what they are, and where each kind is refused or removed."""
+"""Signs forbidden in a text, in one table, with the place that refuses or removes each kind."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Receiving domains that wait, for pages, commands and metrics: which they are, why, and how a person ends a wait."""
+"""Waiting receiving domains, for pages, commands and metrics: their names, reasons, and the way to end a wait."""
 
 import logging
 from collections import defaultdict
@@ -109,7 +109,7 @@ def waits_of_vendors(vendor_ids: Collection[int], most: int = MOST_SHOWN) -> dic
 
 
 def describe_wait(wait: ReceiverWait, now: datetime | None = None) -> Said:
-    """Say in a sentence until when the receiver waits, or that its wait is over and it is tried."""
+    """Return a sentence with the end of the receiver's wait, or one saying that the wait is over and a try is due."""
     if wait.until <= (now or timezone.now()):
         return Said(TRIED, receiver=wait.receiver)
     return Said(REFUSES if wait.refused else SLOWED, receiver=wait.receiver, at=write_time(wait.until))

@@ -2,10 +2,10 @@
 
 A look-up, a repeat or a report by the vendor's id proves something about a call only where that call was made: at the
 same address, in the same account. A credential's number is the sum of two columns, its vendor's and its own, which only
-grow. Triggers raise them whenever adapter, settings, sandbox or secret change, whatever the cause.
+grow. Triggers raise them at each change of adapter, settings, sandbox or secret, from any cause.
 
 If calls still reach the same account, `kept` tells the trigger so. `configuration.save_vendor` uses it for settings
-marked as tuning, and when a person says that a new key belongs to the same account.
+marked as tuning, and after a person states that a new key belongs to the same account.
 """
 
 from collections.abc import Callable, Iterator, Mapping

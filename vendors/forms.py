@@ -1,4 +1,4 @@
-"""Forms of vendors and credentials; the adapter checks what is entered."""
+"""Forms of vendors and credentials; the adapter checks the entries."""
 
 import json
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ TWICE = gettext_noop("Two limits have the same window.")
 
 
 class WriteOnly(forms.Textarea):
-    """A text field that shows neither the stored value nor what was typed before an error."""
+    """A text field that shows neither the stored value nor an entry from before an error."""
 
     def format_value(self, value: Any) -> str:
         return ""
@@ -215,7 +215,7 @@ def _warm_up(row: ReceiverLimit) -> dict[str, Any]:
 class LimitRows(NamedFields):
     """Limits on the page of a vendor or credential: no window twice, which the database would refuse.
 
-    They are stored by the functions that commands call, under the vendor's lock: two people may store the same at once.
+    The functions of the commands store them, under the vendor's lock: two people may store the same concurrently.
     """
 
     def _edits(self) -> tuple[set[int], list[Any]]:

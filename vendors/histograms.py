@@ -24,7 +24,7 @@ SUM = "sum"
 
 
 class HistogramKind(NamedTuple):
-    """What is measured, and the upper bounds of its buckets; larger values belong to the last one, without a bound."""
+    """A measured quantity and its buckets' upper bounds; larger values belong to the last one, without a bound."""
 
     name: str
     bounds: tuple[float, ...]
@@ -52,7 +52,7 @@ class ObservedCounts:
         self._rows: Taken = {}
 
     def observe(self, kind: HistogramKind, label: _Label, value: float, number: int = 1) -> None:
-        """Count a value, so many times."""
+        """Count a value `number` times."""
         bucket = bisect_left(kind.bounds, value)
         with self._lock:
             row = self._row(kind, label)
@@ -69,7 +69,7 @@ class ObservedCounts:
             row[-1] += sum(values)
 
     def take(self) -> Taken:
-        """Return what is not stored yet, and forget it."""
+        """Return the counts not stored yet, and forget them."""
         with self._lock:
             taken, self._rows = self._rows, {}
         return taken
@@ -118,7 +118,7 @@ def store_now(url: str) -> None:
 
 
 class StoredHistogram(NamedTuple):
-    """The counts of a histogram with one label, by bucket; the last one has no upper bound."""
+    """The counts of a histogram with one label, by bucket; the last one is open above."""
 
     buckets: list[float]
     total: float

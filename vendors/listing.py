@@ -127,7 +127,7 @@ DATE_FORMAT, TIME_FORMAT = "%Y-%m-%d", "%H:%M:%S"  # those of browsers, in any l
 
 
 class StoredInEnglish(_ModelAdmin):
-    """An admin class whose history names rows in English, whatever the user's language."""
+    """An admin class with a history that names rows in English, in any user's language."""
 
     def log_addition(self, *args: Any) -> Any:
         with override(settings.LANGUAGE_CODE):
@@ -273,7 +273,10 @@ class OwnLookups(PlainForms, StoredInEnglish):
         return CappedPaginator(queryset, per_page, *args, **options)
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        """Show and store a row. Two people may store the same at once: the second is told, after all checks passed."""
+        """Show and store a row.
+
+        Two people may store the same concurrently: the second is told, after all checks passed.
+        """
         try:
             return super().changeform_view(request, *args, **kwargs)
         except IntegrityError as error:

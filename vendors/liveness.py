@@ -1,7 +1,7 @@
 """Signs of life of processes that listen at no port, as files in the home; `alive` reads them, for probes.
 
-A file holds the machine's monotonic clock, so a clock that is set does not matter. A sign says that the process runs
-and its threads get their turn, nothing about servers: no restart would bring those back.
+A file holds the machine's monotonic clock, so setting the clock does not matter. A sign says that the process runs and
+its threads get their turn, nothing about servers: no restart would bring those back.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ announce: Callable[[str], None] = _tell_nobody
 
 
 def show_life(name: str, home: Path) -> None:
-    """Write a sign of life. A home without space is no error here; `alive` then finds an old sign."""
+    """Write a sign of life. A home without space raises nothing here; `alive` then finds an old sign."""
     with suppress(OSError):
         path = home / FOLDER / name
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ def keep_showing(name: str, home: Path, full_name: str = "") -> threading.Thread
 
 
 async def show_in_loop(name: str, home: Path) -> None:
-    """Show life as long as the event loop runs; for a task that is cancelled at the end."""
+    """Show life while the event loop runs; for a task cancelled at the end."""
     announce(name)
     while True:
         show_life(name, home)

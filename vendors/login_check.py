@@ -1,7 +1,7 @@
-"""Checks a credential by logging in: whether it works, and what the vendor offers. It sends nothing.
+"""Checks a credential by logging in: its validity and the vendor's offer. It sends nothing.
 
 The code is the sender's own up to the first letter. Limits count letters, so a check takes no permit. It changes no
-pause and not the vendor's health; it stores the SIZE that a relay names, and an entry in the history.
+pause and not the vendor's health; it stores the SIZE named by a relay, and an entry in the history.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The classes of mail, by which urgent mail goes before other mail at a vendor (campaigns/engine/turns)."""
+"""The classes of mail: urgent mail goes before other mail at a vendor (campaigns/engine/turns)."""
 
 from django.db.models import IntegerChoices
 
@@ -23,7 +23,7 @@ FLOOR, FLOOR_MAX = 10, 40  # percent of a vendor's rate that each lower class ke
 
 
 def class_named(word: str | None) -> MailClass | None:
-    """Return the class of this word; None if there is no word. Raises KeyError."""
+    """Return the class of this word; None without a word. Raises KeyError."""
     return CLASSES[word] if word else None
 
 

@@ -1,7 +1,7 @@
 """Notes in the home about a store, or a process of `up`, in trouble, written by any process that meets it.
 
-A note tells when the trouble began, not that it persists; only asking the store shows that. A note not renewed for
-FORGOTTEN seconds belongs to earlier trouble. Processes on other machines keep their own notes.
+A note gives the beginning of the trouble and does not prove that trouble persists; only the store shows that. A note
+not renewed for FORGOTTEN seconds belongs to earlier trouble. Processes on other machines keep their own notes.
 """
 
 import os
@@ -29,7 +29,7 @@ class Outage(NamedTuple):
 
 
 def note(part: str, sentence: str) -> None:
-    """Note a part's trouble, keeping the beginning of an earlier note. A home without space is no error."""
+    """Note a part's trouble, keeping the beginning of an earlier note. A home without space raises nothing."""
     now = time.monotonic()
     if now - _noted.get(part, float("-inf")) < EVERY:
         return

@@ -64,7 +64,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The vendor refused this message for good. `cause`: whose fault that is."""
+    """The vendor refused this message for good. `cause`: the party at fault."""
 
     code: str
     sub_type: str = ""
@@ -215,7 +215,7 @@ def _classify_4xx(
     if status == 425:  # RFC 8470: the server was unwilling to process the request
         wait = parse_retry_after(headers.get("retry-after"), now=now)
         return NotSent("http 425", retry_after=max(RETRY_DEFAULT, wait), cause=AnswerCause.VENDOR)
-    if status == 408:  # often from a gateway that does not know what the server behind it did
+    if status == 408:  # often from a gateway, which cannot know if the server behind it acted
         return InDoubt("http 408", answered=True)
     if status == 409:
         vendor_id = _id_in(body) if dedupe else ""
@@ -236,7 +236,7 @@ def _codes_in(body: bytes) -> tuple[str, str]:
 
 
 def follow_cause(outcome: Outcome, wait: float | None = None, said: str = "") -> Outcome:
-    """Return what follows from the cause of a refusal, whoever judged it and however.
+    """Return the outcome for the cause of a refusal; the judge of the cause does not matter.
 
     A refusal without a cause is judged by its code and sub type. One that concerns us pauses the credential, one of a
     quota or rate of ours makes it wait; neither refuses the message. If it quotes a receiving domain, that domain waits
@@ -260,7 +260,7 @@ def follow_cause(outcome: Outcome, wait: float | None = None, said: str = "") ->
 
 
 def spare_credential(outcome: NotSent) -> NotSent:
-    """Return what follows for a letter of which the sponsor chose the sender.
+    """Return the outcome for a letter with a sender chosen by the sponsor.
 
     A refusal of that sender pauses the campaign: others send over the credential with senders of their own.
     """
@@ -293,7 +293,7 @@ def _stated(text: str) -> list[str]:
 
 
 def _seconds(text: str, now: float) -> float | None:
-    """Return the seconds until a moment that is not past; None if the text has none."""
+    """Return the seconds until a future moment; None if the text has none."""
     if re.fullmatch(r"[0-9]{1,20}(\.[0-9]{1,20})?", text):
         seconds = float(text)
         if seconds < UNIX_TIMES:
@@ -384,7 +384,7 @@ def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Colle
 
 
 def _follow_policy(judged: Judgement, detail: str) -> Judgement:
-    """Return what is followed: a policy's verdict on the letter, such as spam, pauses like one on us."""
+    """Return the cause to act on: a policy's verdict on the letter, such as spam, pauses like one on us."""
     policy = judged.cause == AnswerCause.CONTENT and detail.startswith("5.7.")
     return Judgement(AnswerCause.US) if policy else judged
 

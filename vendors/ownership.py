@@ -35,8 +35,8 @@ _GOVERNED: ContextVar[Callable[[], frozenset[int] | None] | None] = ContextVar("
 def shown_to(user: Any) -> Iterator[None]:
     """Run the block with `is_disclosed` answering for this user.
 
-    This works like the language of a page: functions that explain why a vendor is not called need no user argument,
-    since pages, commands and tasks share them. Outside of it everything is disclosed.
+    This works like the language of a page: functions that explain a vendor's standstill need no user argument, since
+    pages, commands and tasks share them. Outside of it everything is disclosed.
     """
     before = _GOVERNED.set(cache(lambda: _governed_ids(user)))
     try:
@@ -68,7 +68,7 @@ def sees_all_sponsors() -> bool:
 
 
 def are_alone() -> bool:
-    """Return True if the installation has at most one sponsor, from whom its vendors need no hiding."""
+    """Return True if the installation has at most one sponsor; its vendors then need no hiding."""
     owner: Any = Vendor._meta.get_field("owner").related_model
     return len(owner.objects.order_by("pk").values_list("pk", flat=True)[:2]) < 2
 

@@ -1,4 +1,4 @@
-"""Receiving domains that operators put into groups themselves: rows that win over receivers.toml.
+"""Receiving domains that operators put into groups themselves: their rows win over receivers.toml.
 
 Senders read the rows with the limits, whenever `limits_version` changes; the database raises it with each row. Other
 processes call `refresh_domains`, which reads at most once in READ_EVERY seconds. A process that cannot read them keeps
@@ -66,7 +66,7 @@ def refresh_domains(at_once: bool = False) -> None:
 
 
 def put_domain(domain: str, receiver: str, by: history.Actor) -> bool:
-    """Put a domain into a group, whatever the table says. Returns False if a row says so already.
+    """Put a domain into a group, even against the table. Returns False if a row says so already.
 
     Raises ValidationError.
     """

@@ -80,7 +80,7 @@ def edit_receiver_limits(
     put: Iterable[ReceiverLimit],
     by: history.Actor,
 ) -> bool:
-    """Apply the edits of a form to the limits that are stored by now; those of others at the same time stay.
+    """Apply the edits of a form to the limits now in the database; concurrent edits by others stay.
 
     gone: ids of the rows that the form has deleted or changed. put: new and changed rows, unsaved; each replaces one of
     its window. Returns False if nothing changed. Raises ValidationError.
@@ -114,7 +114,7 @@ def describe_limits(rows: Iterable[ReceiverLimit]) -> Said:
 
 
 def limit_facts(row: ReceiverLimit) -> dict[str, Any]:
-    """Return a limit for --json, with what it allows today and tomorrow by the vendor's clock."""
+    """Return a limit for --json, with its units for today and tomorrow by the vendor's clock."""
     today = vendor_today(row.vendor)
     return {
         "units": row.units,
@@ -146,7 +146,7 @@ def _checked(
 
 
 def _is_same(old: ReceiverLimit, new: ReceiverLimit, keeps_warm_up: bool) -> bool:
-    """Whether nothing changes. A warm-up goes on, whatever day a repeated command would begin it."""
+    """Return True if nothing changes. A running warm-up continues; a repeated command does not begin it anew."""
     if not keeps_warm_up and old.grows_from != new.grows_from:
         return False
     if (old.units, old.grows_from is None) != (new.units, new.grows_from is None):

@@ -54,8 +54,8 @@ class AsyncMasterRedis(AsyncRedis):
 def connect(url: str, seconds: float = SECONDS) -> Redis:
     """Return a client with this timeout for each command. The caller closes it.
 
-    Of Sentinels it is a client of the master that they name when it connects; a demoted one is left at its first
-    refusal to write.
+    For Sentinels, connects to the master that they name at that time; leaves a demoted one at its first refusal to
+    write.
     """
     patience: Any = {"socket_timeout": seconds, "socket_connect_timeout": seconds, "retry": Retry(NoBackoff(), 0)}
     if (of := parse_sentinels(url)) is None:
@@ -104,7 +104,7 @@ class AsyncScript:
             await self._pool.ensure_connection(connection)
             try:
                 return await self._eval(connection, "EVALSHA", self._script.sha, keys, args)
-            except NoScriptError:  # over the same connection: the pool may have no other
+            except NoScriptError:  # over the same connection: the pool may lack another
                 return await self._eval(connection, "EVAL", self._script.script, keys, args)
         except BaseException:  # an answer may be on its way
             await connection.disconnect(nowait=True)

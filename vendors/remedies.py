@@ -1,6 +1,6 @@
-"""Remedies: what a person can do so that a vendor is called again, on which page, and whom to ask for it.
+"""Remedies: steps by which a person gets a vendor called again, their pages, and the people to ask.
 
-A condition says what mends it and by which command (vendors/condition). A remedy adds the page with the button, who may
+A condition names its cure and the command for it (vendors/condition). A remedy adds the page with the button, who may
 press it, and a sentence for those who may not.
 """
 
@@ -69,7 +69,7 @@ class Remedy:
 
     @property
     def button(self) -> str:
-        """Return what the button says."""
+        """Return the label of the button."""
         return show(self.mending.button)
 
     @property
@@ -81,7 +81,7 @@ class Remedy:
 
     @property
     def asks(self) -> str:
-        """Say whom to ask, or that nobody has to be asked."""
+        """Return a sentence that names the people to ask, or says that nobody needs asking."""
         if self.mending.mender is Mender.NOBODY:
             return _("It goes on by itself then.")
         if self.mending.mender is Mender.VENDOR:
@@ -107,7 +107,7 @@ class ShutVendor:
 
 
 def remedies_of(user: Any) -> list[ShutVendor]:
-    """Return what is shut or braked and waits for this user, the newest first, each page with a button once.
+    """Return the remedies of shut or braked items that wait for this user, newest first; a page with a button once.
 
     One statement for those who govern all vendors, two for those who govern some, none for all others.
     """
@@ -126,5 +126,5 @@ def remedies_of(user: Any) -> list[ShutVendor]:
 
 
 def _age(one: ShutVendor) -> float:
-    """Return when it began, for sorting; 0 if nobody knows."""
+    """Return the time of its beginning, for sorting; 0 if unknown."""
     return one.condition.since.timestamp() if one.condition.since else 0.0

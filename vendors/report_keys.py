@@ -107,10 +107,10 @@ def reporting_vendor(slug: str, at: datetime) -> ReportingVendor | None:
 def read(
     read_by: Callable[[ReportSource], Sequence[Stated]], vendor: ReportingVendor
 ) -> tuple[list[Stated], tuple[int, ...]]:
-    """Return the content of a request, and the credentials that it speaks for; empty: all of the vendor's.
+    """Return the content of a request, and the credentials it speaks for; empty: all of the vendor's.
 
     `read_by`: reads the request with one proof, and raises NotTheVendor if it does not match. A request that two
-    credentials prove, as with two of one account, speaks for both. Raises whatever `read_by` raises.
+    credentials prove, as with two of one account, speaks for both. Passes on the errors of `read_by`.
     """
     found = list(_proved(read_by, vendor.accounts))
     if not found:

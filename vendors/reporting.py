@@ -1,4 +1,4 @@
-"""Finds vendors that report deliveries. Of all others, *sent* means that the vendor has accepted the message."""
+"""Finds vendors that report deliveries. For all others, *sent* means accepted by the vendor."""
 
 from collections.abc import Collection
 from typing import Any

@@ -1,8 +1,8 @@
 """Workers that need a restart, because an adapter's package was installed or replaced after their start.
 
-At its start a worker registers the adapters of other packages that it can load, with their versions
-(vendors/redis_clients.py). A command has just started, so it sees what is installed. Web and API processes register
-nothing; whoever installs a package restarts them too.
+At its start a worker registers its loadable adapters of other packages, with their versions (vendors/redis_clients.py).
+A command has just started, so it sees the installed versions. Web and API processes register nothing; restart them too
+after installing a package.
 """
 
 from collections import defaultdict

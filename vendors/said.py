@@ -52,7 +52,7 @@ class Said(str):
     values: Mapping[str, Any]
 
     def __new__(cls, form: str, **values: Any) -> Self:
-        """`form` is marked for translation where it is written. Without values it is no format string."""
+        """Mark `form` for translation where it is written. Without values it is a plain text, not a format string."""
         kept = {name: one if isinstance(one, (int, float, str, Decimal)) else str(one) for name, one in values.items()}
         english = form % {name: _english(one) for name, one in kept.items()} if kept else form
         made = super().__new__(cls, english)
@@ -61,7 +61,7 @@ class Said(str):
 
     @classmethod
     def joined(cls, between: str, parts: Iterable[str]) -> Self:
-        """Return the parts with `between` between them, each of which stays a Said or somebody's words."""
+        """Return the parts with `between` between them. Each stays a Said or somebody's words."""
         values = {f"part{number}": part for number, part in enumerate(parts)}
         return cls(between.replace("%", "%%").join(f"%({name})s" for name in values), **values)
 
@@ -146,7 +146,7 @@ def columns(name: str, text: str, most: int | None = 255) -> dict[str, Any]:
 
 
 def to_data(text: str) -> dict[str, Any] | None:
-    """Return what the JSON column holds of a text; None for somebody's own words."""
+    """Return a text's data for the JSON column; None for somebody's own words."""
     return text.data if isinstance(text, Said) else None
 
 

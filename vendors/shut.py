@@ -1,4 +1,4 @@
-"""Reasons why a credential is shut: nothing is called until a person acts. Decided and worded only here.
+"""Reasons for shutting a credential: nothing is called until a person acts. Decided and worded only here.
 
 Shut means paused or with a limit of 0: the vendor with all its credentials, or one of them; or a credential whose brake
 an operator holds (vendors/condition). A vendor's request to wait, a full window and a brake that nobody holds are

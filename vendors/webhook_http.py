@@ -160,7 +160,7 @@ def _port(parts: SplitResult) -> int:
 
 
 def _check_port(port: int) -> None:
-    """Check that a port is meant for the web, or named by WEBHOOK_PORTS if that is set. Raises Forbidden."""
+    """Check that a port is meant for the web, or is in WEBHOOK_PORTS if that is set. Raises Forbidden."""
     if settings.WEBHOOK_PORTS:
         good = port in settings.WEBHOOK_PORTS
     else:
@@ -228,6 +228,6 @@ def _permit(parts: SplitResult, ip: Address) -> None:
 
 
 async def _connect(parts: SplitResult, address: str, port: int) -> HttpConnection:
-    """Connect to the checked address, whatever the name resolves to now. The certificate must match the name."""
+    """Connect to the checked address, even if the name now resolves to another. The certificate must match the name."""
     tls = _tls() if parts.scheme == "https" else None
     return await connect(partial(HttpConnection, ANSWER_MAX, DEADLINE), address, port, tls, name=parts.hostname or "")

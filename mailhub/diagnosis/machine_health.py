@@ -150,7 +150,7 @@ def look_at_identities() -> Iterator[HealthVerdict]:
 
 
 def look_at_quotas() -> Iterator[HealthVerdict]:
-    """Find quotas that are nearly used."""
+    """Find nearly used quotas."""
     found = admission.find_warned()
     for use in found:
         yield warning_of(use.sentence, "What goes above it is refused or held: manage.py quota set raises it")
@@ -159,7 +159,7 @@ def look_at_quotas() -> Iterator[HealthVerdict]:
 
 
 def look_at_fonts() -> Iterator[HealthVerdict]:
-    """Tell which scripts the vendors that are printed for here can show."""
+    """Report the scripts that letters printed here can show, and those without a font."""
     names = Vendor.objects.filter(channel=Vendor.Channel.PRINT).values_list("adapter", flat=True).distinct()
     for kind in {kind for name in names if (kind := drawing_adapter(name))}:
         there, lacking = kind.scripts()

@@ -30,7 +30,7 @@ def read_settings(*names: str) -> dict[str, str]:
 
 
 def bound_statements(seconds: float) -> None:
-    """Let PostgreSQL end each statement of this session after so many seconds."""
+    """Let PostgreSQL end each statement of this session after `seconds`."""
     read_rows("SELECT set_config('statement_timeout', %s, false)", [str(round(seconds * 1000))])
 
 
@@ -54,7 +54,7 @@ def look_at_server() -> Iterator[HealthVerdict]:
 
 
 def look_at_durability() -> Iterator[HealthVerdict]:
-    """Check what a crash or failover of PostgreSQL loses."""
+    """Check for commits that a crash or failover of PostgreSQL would lose."""
     found = durability.of_postgres()
     for one in found:
         yield HealthVerdict(
@@ -64,7 +64,7 @@ def look_at_durability() -> Iterator[HealthVerdict]:
         yield all_well("a crash loses nothing")
 
 
-# Three columns: what a commit of this session waits for, by which standbys, and how many of those there are.
+# Three columns: synchronous_commit of this session, the standbys that a commit waits for, and their number.
 COMMITS = """
 SELECT current_setting('synchronous_commit'), current_setting('synchronous_standby_names'),
     (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))
@@ -167,7 +167,7 @@ LATE_FREEZE, LAST_FREEZE = 0.4, 0.7  # parts of the 2^31 transactions after whic
 
 
 def look_at_vacuum() -> Iterator[HealthVerdict]:
-    """Check that autovacuum runs, and that it keeps up with dead rows and old transactions."""
+    """Check that autovacuum runs and keeps up with dead rows and old transactions."""
     there = read_settings("autovacuum", "track_counts")
     off = [name for name, value in there.items() if value == "off"]
     for name in off:

@@ -79,7 +79,7 @@ def _last_writes(client: Any) -> Iterator[HealthVerdict]:
 
 
 def look_at_memory() -> Iterator[HealthVerdict]:
-    """Check the memory of Redis, and whether it has dropped keys."""
+    """Check the memory of Redis, and for dropped keys."""
     yield from _ask(_memory)
 
 
@@ -105,7 +105,7 @@ def _memory(client: Any) -> Iterator[HealthVerdict]:
 
 
 def look_at_replication() -> Iterator[HealthVerdict]:
-    """Check that Redis is no replica, and how far its replicas are behind."""
+    """Check that Redis is not a replica, and the lag of its replicas."""
     yield from _ask(_replication)
 
 
@@ -144,7 +144,7 @@ def _clock(client: Any) -> Iterator[HealthVerdict]:
 
 
 def skip_while_away(look: Callable[[], Iterable[HealthVerdict]]) -> Callable[[], Iterator[HealthVerdict]]:
-    """Return the check without its errors, for pages that report a Redis that is away elsewhere."""
+    """Return the check without its errors, for pages that report an unavailable Redis elsewhere."""
 
     def _look() -> Iterator[HealthVerdict]:
         try:

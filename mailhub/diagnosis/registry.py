@@ -1,7 +1,7 @@
-"""The checks, and how they run: one after the other, each within its time.
+"""The checks and their runner: one after the other, each within its time.
 
-A server that does not answer is asked once. Checks that need it are then left out, so the whole takes bounded time.
-mailhub/management/probe_checks.py adds those that ask the probes.
+A silent server is asked once. Checks that need it are then left out, so the whole takes bounded time.
+mailhub/management/probe_checks.py adds the checks that ask the probes.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ from mailhub.diagnosis import redis_health as redis
 from mailhub.diagnosis.verdicts import HealthVerdict, InstallationCheck, VerdictLevel, error_of, warning_of
 
 SECONDS = 5.0  # for each check
-STATEMENT = 0.8  # part of it for a statement: a slow one is no server that hangs
+STATEMENT = 0.8  # part of it for a statement: a slow statement is not a hanging server
 
 DATABASE, REDIS, BROKER = "database", "redis", "broker"
 _ROWS, _KEYS, _BOTH = frozenset({DATABASE}), frozenset({REDIS}), frozenset({DATABASE, REDIS})
@@ -60,7 +60,7 @@ SERVERS = {DATABASE: "PostgreSQL", REDIS: "Redis", BROKER: "the broker"}
 
 
 def examine_installation(checks: Iterable[InstallationCheck], seconds: float = SECONDS) -> Iterator[HealthVerdict]:
-    """Run the checks, each for at most so many seconds. Yields the verdicts in their order."""
+    """Run the checks, each within its limit of seconds. Yields the verdicts in their order."""
     away: set[str] = set()
     for check in checks:
         if missing := sorted(check.needs & away):
@@ -120,7 +120,7 @@ def _left_out(check: InstallationCheck, missing: str) -> HealthVerdict:
 
 
 def find_cheaply() -> list[HealthVerdict]:
-    """Run the cheap checks in this thread and return what is not well, worst first.
+    """Run the cheap checks in this thread and return the faults, worst first.
 
     Raises Django's database errors; leaves Redis out while it is away.
     """
@@ -133,7 +133,7 @@ def find_cheaply() -> list[HealthVerdict]:
 
 
 def list_troubles() -> list[str]:
-    """Return what the cheap checks find, as sentences, for /readyz: work goes on with them for now."""
+    """Return the findings of the cheap checks as sentences, for /readyz; mailhub still works with these faults."""
     try:
         return [str(one) for one in find_cheaply()]
     finally:

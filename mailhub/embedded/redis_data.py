@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 MARK = "MADE_BY"
 SHARED = 11  # the last format that Redis (7.2) and Valkey (before 9) have in common
-# By Redis version: the newest format that it reads. Valkey reads the shared ones, and from 9 on its own.
+# By Redis version: the newest format readable. Valkey reads the shared ones, and from 9 on its own.
 FORMATS = (((8, 4), 13), ((7, 4), 12), ((7, 2), 11), ((7, 0), 10), ((0, 0), 9))
 HEADER = re.compile(rb"(REDIS|VALKEY)(\d{4}|\d{3})")
 
@@ -27,7 +27,7 @@ class RedisVersion(NamedTuple):
         return f"{self.product.capitalize()} {self.major}.{self.minor}"
 
     def opens(self, data: Path) -> bool:
-        """Return True if it may open the data: from its own product and not newer, or in a format that it reads."""
+        """Return True if this server may open the data: of its own product and not newer, or in a readable format."""
         made_by = mark(data)
         if made_by and made_by.product == self.product:
             return made_by <= self

@@ -1,11 +1,10 @@
-"""Group commit: requests that arrive while a batch is being stored are stored together in the next one.
+"""Group commit: while one batch is being stored, new requests gather for the next.
 
-There is no separate thread: one request's thread serves the whole batch while the others wait. A single request does
-not wait, and many at once share a transaction. Two batches run at a time, so one gathers while the other waits for the
-disk.
+No separate thread runs: one request's thread serves the whole batch while the others wait. A single request does not
+wait; concurrent ones share a transaction. Two batches run at a time, so one gathers while the other waits for the disk.
 
-Under load a batch waits a moment until it is as large as the last one, because half as many batches cost half as much.
-With one round it also waits for requests that were just served, which are likely to return. Otherwise two halves of the
+Under load a batch waits a moment to grow to the size of the last one, because half the batches cost half. With one
+round it also waits for the requests just served, because those are likely to return. Otherwise two halves of the
 threads would alternate.
 """
 
@@ -21,7 +20,8 @@ Served = TypeVar("Served")
 class _Entry(Generic[Item, Served]):
     """One item in the queue.
 
-    `called`: a lock released once, when the item was served or its thread must serve a batch. An Event costs much more.
+    `called`: a lock released once: after the item was served, or for its thread to serve a batch. An Event costs much
+    more.
     """
 
     __slots__ = ("answer", "called", "item", "served")

@@ -116,7 +116,7 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
 def _as_composed(
     content: Content, asked: SendRequest, beside: contents.BesideBody, vendors: list[VendorSnapshot]
 ) -> Content:
-    """Return the content with what the vendors' letters demand checked: addresses, sizes, and signs of fonts."""
+    """Return the content after the checks for vendors' letters: addresses, sizes, and signs of fonts."""
     made = with_addresses(content, (vendor.address for vendor in vendors))
     files = beside.files.size_of if beside.files else None
     made = with_size(made, asked.html, files, (vendor.largest_mail for vendor in vendors))

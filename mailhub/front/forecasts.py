@@ -1,4 +1,4 @@
-"""Forecasts for the API: when the calls of a new batch can start, computed as on the operators' pages.
+"""Forecasts for the API: the start of a new batch's calls, computed as on the operators' pages.
 
 A vendor's queue is read at most once a second, and reading takes at most 1/SHARE of the time. Messages that this
 process has accepted since the last read are added. Sponsors share a vendor (reporting/forecast/ahead.py): none reads
@@ -31,7 +31,7 @@ NO_CREDENTIAL = combine_conditions(())
 NEVER: tuple[float, dict[int, int]] = (0.0, {})
 
 
-# first_at and last_at: when the first and the last call can start, None if unknown. basis: the reasoning as text.
+# first_at and last_at: earliest start of the first and of the last call, None if unknown. basis: the reasoning as text.
 # own_ahead: the sponsor's own messages before it. share: about its part of the vendor, 1 while nobody else waits there.
 Forecast = dict[str, str | float | None]
 
@@ -105,7 +105,7 @@ class Forecasts:
 
         For a future batch the queue is assumed empty.
 
-        `units`: the batch's cost; None: as much for each message as the vendor's last ones.
+        `units`: the batch's cost; None: each message costs the same as the vendor's last ones.
         """
         read, now = self._queue(vendor), datetime.now(UTC)
         queue = read.queue if vendor.disclosed else _undisclosed(read.queue)

@@ -97,7 +97,7 @@ def revoke(row: ApiKey, by: Actor) -> bool:
 
 @transaction.atomic
 def extend(row: ApiKey, expires_at: datetime | None, by: Actor) -> bool:
-    """Set the expiry of a key; None: never. Returns False if it is no longer valid, which cannot be undone."""
+    """Set the expiry of a key; None: never. Returns False if it is no longer valid; that is final."""
     valid = ApiKey.objects.filter(Q(expires_at=None) | Q(expires_at__gt=timezone.now()), pk=row.pk, revoked_at=None)
     if not valid.update(expires_at=expires_at):
         return False
@@ -119,7 +119,7 @@ def _record(by: Actor | None, row: ApiKey, what: str, flag: int = CHANGE) -> Non
 
 
 def digest(token: str) -> bytes:
-    """Return the hash by which a key is found. It needs no secret, as nobody can guess 192 random bits."""
+    """Return the hash that finds a key. It needs no secret, as nobody can guess 192 random bits."""
     return hashlib.sha256(b"mailhub API key " + token.encode()).digest()
 
 
@@ -128,7 +128,7 @@ def _old_digest(token: str, secret: object) -> bytes:
 
 
 def keep_former_secrets() -> int:
-    """Keep former SECRET_KEYs for API keys that were hashed with one of them. Returns how many are kept.
+    """Keep former SECRET_KEYs for API keys hashed with one of them. Returns the number kept.
 
     They are deleted once no such key is left. Idempotent.
     """

@@ -102,7 +102,7 @@ def invalid(errors: Iterable[Mapping[str, str]]) -> Problem:
 
 
 def over_quota(refusal: QuotaRefusal) -> Problem:
-    """Return the problem for work that a quota has no room for: now, or never."""
+    """Return the problem for work beyond a quota's room: now, or never."""
     use = refusal.use
     quota = {
         "vendor": use.quota.vendor,

@@ -31,12 +31,12 @@ MOST_KNOWN = 10_000  # sponsors
 
 @dataclass(frozen=True, slots=True)
 class VendorSnapshot:
-    """A vendor with the credential that the API uses. `paused`: why no work is accepted (vendors/shut.py), or None.
+    """A vendor with the credential that the API uses. `paused`: reason to refuse work (vendors/shut.py), or None.
 
     `disclosed`: the vendor is the sponsor's own, or there is no other sponsor. About any other vendor, programs learn
-    nothing of what others send or what people have written. `carries`: what its letters may have beside subject and
-    body (campaigns.texts.parts.PARTS). `address`: its rules for addresses. `largest_mail`: in bytes; 0: unknown.
-    `signs`: its check of signs, if it draws letters here. `urgent`: what the sponsor may send over it as urgent.
+    nothing of others' mail or of people's notes. `carries`: the parts that its letters may have beside subject and body
+    (campaigns.texts.parts.PARTS). `address`: its rules for addresses. `largest_mail`: in bytes; 0: unknown. `signs`:
+    its check of signs, if it draws letters here. `urgent`: the mail that the sponsor may send over it as urgent.
     """
 
     id: int
@@ -68,7 +68,7 @@ class OfferedRoute:
 
 @dataclass(frozen=True, slots=True)
 class OfferedTo:
-    """What a sponsor may use. `vendors`: by slug, in this order; `identities`, `routes`: by name.
+    """The items open to a sponsor. `vendors`: by slug, in this order; `identities`, `routes`: by name.
 
     `region`: the sponsor's, for phone numbers without country code. `approval_above`: the sponsor's setting.
     """
@@ -95,7 +95,7 @@ class VendorCache:
         self._lock = threading.Lock()
 
     def offered_to(self, sponsor_id: int) -> OfferedTo:
-        """Return what a sponsor may use, read again if older than FRESH. Raises django.db's errors."""
+        """Return the sponsor's OfferedTo, read again if older than FRESH. Raises django.db's errors."""
         read_at, found = self._known.get(sponsor_id, NEVER)
         if found is None or time.monotonic() - read_at > FRESH:
             with self._lock:

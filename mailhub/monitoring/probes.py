@@ -57,7 +57,7 @@ def database() -> Found:
 
 
 def commits() -> Found:
-    """Check that PostgreSQL keeps what it has committed. Empty if it is away, which the part `database` reports."""
+    """Check that PostgreSQL keeps its commits. Empty if it is away, because the part `database` reports that."""
     began = time.monotonic()
     try:
         return {"durability": "; ".join(str(one) for one in durability.of_postgres() if one.refused)}
@@ -97,7 +97,7 @@ def storing() -> Found:
 
 
 def _calls() -> str:
-    """Return why nothing may be called, and until when if that is known, or empty."""
+    """Return the reason for forbidden calls, with its end if known, or empty."""
     halt = recovery.halt()
     return f"nothing is called: {halt.held or halt.why}" if halt else ""
 
@@ -196,7 +196,7 @@ def refusing() -> list[str]:
 
 
 def _refusal_of(parts: tuple[str, ...]) -> str:
-    """Return why the server of these parts is away or refuses, or empty."""
+    """Return a sentence if the server of these parts is away or refuses, or empty."""
     return ask(parts, _SERVERS[parts], "is away or refuses: {}".format)[parts[0]]
 
 

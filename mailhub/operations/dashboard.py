@@ -1,7 +1,6 @@
 """The numbers of the operations page and of `manage.py status`.
 
-`read` uses a fixed number of statements, none of which counts messages. `ask_workers` pings the workers for about a
-second.
+`read` uses a fixed number of statements and counts no messages. `ask_workers` pings the workers for about a second.
 """
 
 from collections import defaultdict
@@ -93,11 +92,11 @@ MOST_RUNNING = 200  # jobs on the map of mailcasters
 class VendorRow:
     """A vendor's row on the page. waiting: messages of the viewer's sponsors. ends: forecast of the queue's end.
 
-    obstacle: why there is no end, or "". apart: messages that wait for something other than the window. condition: of
-    its best credential, in a few words `brief` and with the reason as `state`; while no vendor may be called, both say
-    that. look: the style of its badge. notes: what else is to be known, such as credentials in a worse condition.
-    remedy: what mends it. doubts: messages without a known answer, up to MOST_DOUBTS. reports: today's delivery reports
-    by kind. receivers: domains that wait. governed: the viewer governs the vendor; if not, the row hides what reveals
+    obstacle: the reason for a missing end, or "". apart: messages that wait for something other than the window.
+    condition: of its best credential, in a few words `brief` and with the reason as `state`; while no vendor may be
+    called, both say that. look: the style of its badge. notes: further facts, such as credentials in a worse condition.
+    remedy: its cure. doubts: messages without a known answer, up to MOST_DOUBTS. reports: today's delivery reports by
+    kind. receivers: domains that wait. governed: the viewer governs the vendor; if not, the row hides what reveals
     others' mail. queue: the queue whose sponsors and classes follow, for viewers of all sponsors.
     """
 
@@ -307,7 +306,7 @@ def read(sponsors: Sponsors = None, *, recent: bool = False, known: "QuerySet[Ve
 
 
 def _about_quotas(recent: bool) -> list[str]:
-    """Return a sentence for each quota that is nearly used. recent: it may be some seconds old."""
+    """Return a sentence for each nearly used quota. recent: it may be some seconds old."""
 
     def count() -> list[Any]:
         return [[use.sentence, use.sentence.data] for use in admission.find_warned()]

@@ -20,7 +20,7 @@ COUNTS = ("accepted", "refused", "in_doubt", "units")  # columns of Minute
 CLOSED = timedelta(minutes=15)
 KEPT = 60.0  # seconds for which sums are cached
 CLOSED_EVERY = 10  # minutes
-MANY = 5_000  # sums of more rows than that are cached
+MANY = 5_000  # cache sums of more rows
 
 
 def of_today(now: datetime, sponsors: Sponsors) -> tuple[dict[int, dict[str, int]], int]:

@@ -1,4 +1,4 @@
-"""The picture of a vendor's last hour: who was given how much of it, minute by minute, and how it is shared now."""
+"""The picture of a vendor's last hour: each sponsor's part of it, minute by minute, and the shares now."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from vendors.models import Vendor
 
 WIDTH, HEIGHT, MINUTES = 720, 140, 60  # of the drawing, which is scaled to its page
 SLOT_SHARE = 0.8  # share of a minute's width that its bar takes
-NAMED = 5  # sponsors with a colour of their own, those that were given most
+NAMED = 5  # sponsors with a colour of their own: those with the largest parts
 MOST_ROWS = 20
 
 GIVEN = """
@@ -65,7 +65,7 @@ class ShareRow:
 
 @dataclass(slots=True)
 class ShareChart:
-    """The picture and its table. rows: those that were given most first; more: further sponsors."""
+    """The picture and its table. rows: sponsors with the largest parts first; more: further sponsors."""
 
     first: datetime
     last: datetime

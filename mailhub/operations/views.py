@@ -85,7 +85,7 @@ DECIDED = 5  # recoveries on the page
 
 
 def recover(request: HttpRequest) -> HttpResponse:
-    """Show the numbers of a recovery that is rolled back (GET); recover if they are still the same (POST)."""
+    """Show the numbers of a rolled-back recovery (GET); recover if they are still the same (POST)."""
     if request.method != "POST":
         return _ask(request)
     user: Any = request.user
@@ -254,7 +254,7 @@ def foresee(request: HttpRequest, vendor_id: int) -> HttpResponse:
 
 def _end(queue: VendorQueue, limits: tuple[Limit, ...], now: datetime) -> str:
     """Return the forecast of the queue's end with these limits."""
-    if queue.shut and not queue.is_paused:  # by a limit of 0, which is one of those that are changed
+    if queue.shut and not queue.is_paused:  # by a limit of 0, which is among the changed ones
         logins = {pk: replace(login, condition=queues.UNTRIED) for pk, login in queue.logins.items()}
         queue = replace(queue, shut="", logins=logins)
     end = eta.of_queue(replace(queue, limits=limits, taken={}), now)

@@ -1,4 +1,4 @@
-"""A campaign's page: its state, why it waits, its forecast, reasons of failures, and its recipients."""
+"""A campaign's page: its state, reason to wait, forecast, reasons of failures, and recipients."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -194,7 +194,7 @@ def offered(request: HttpRequest, state: CampaignState) -> list[str]:
 
 @page()
 def failures(request: HttpRequest, campaign_id: int) -> HttpResponse:
-    """Show the reasons of a campaign with so many failures that polls do not count them."""
+    """Show the failures' reasons of a campaign with too many for polls to count."""
     campaign = of_user(request, campaign_id)
     state = campaign_states.of_campaigns([campaign.pk])[campaign.pk]
     context = {"campaign": campaign, "reasons": why_failed(campaign, state), "most": reasons.MOST}

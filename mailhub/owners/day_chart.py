@@ -50,12 +50,12 @@ class DayChart:
 
     @property
     def shows_delivered(self) -> bool:
-        """Whether a vendor of these days reports deliveries."""
+        """Return True if a vendor of these days reports deliveries."""
         return self.reported > 0 or self.total.delivered > 0
 
     @property
     def unreported(self) -> int:
-        """Of the messages sent, those by vendors that report no deliveries."""
+        """Messages sent by vendors that report no deliveries."""
         return max(0, self.total.sent - self.reported)
 
     @property
@@ -78,7 +78,7 @@ def of_sponsors(sponsors: Sequence[int] | None) -> DayChart:
 
 
 def chart(days: Sequence[DaySums], reported: int = 0) -> DayChart:
-    """Draw the days; a bar's height is the number of messages sent, or reported if that is more."""
+    """Draw the days; a bar's height is the number of messages sent, or the number reported if larger."""
     most = max((_top(one) for one in days), default=0)
     if not most:
         return DayChart(days, (), 0, reported)

@@ -95,7 +95,7 @@ def _asked(request: HttpRequest) -> CampaignQuery:
 
 
 def _needs_of(user: Any) -> Needs:
-    """Return what the user may decide about; only that waits for this user."""
+    """Return the decisions that wait for this user."""
     settles = user.is_staff and user.has_perms(SETTLE)
     resumes = user.has_perm(CHANGE)
     return Needs(MOST_NEEDS + 1, user.pk, user.get_username(), approving.may_decide(user), resumes, settles)
@@ -133,7 +133,7 @@ def _live(request: HttpRequest, asked: CampaignQuery) -> LivePart:
 
 
 def _shut(user: Any) -> list[tuple[remedies.Remedy, str]]:
-    """Return what the user can open again, each with its condition as a sentence."""
+    """Return the shut items that the user can open again, each with its condition as a sentence."""
     now = write_time
     found = remedies.remedies_of(user)[: MOST_NEEDS + 1]
     return [(one.remedy, show(describe_condition(one.condition, now))) for one in found]

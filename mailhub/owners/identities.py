@@ -149,7 +149,7 @@ def add(request: HttpRequest, channel: str) -> HttpResponse:
 
 
 def _is_so(known: Identity, typed: Identity) -> bool:
-    """Return whether the stored identity equals the form. Raises ValidationError."""
+    """Return True if the stored identity equals the form. Raises ValidationError."""
     typed.pk, typed.default = known.pk, known.default
     typed.full_clean(validate_unique=False, validate_constraints=False)
     return known.channel == typed.channel and sender_changes.version(known) == sender_changes.version(typed)

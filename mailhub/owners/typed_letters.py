@@ -1,7 +1,7 @@
-"""Letters of texts that are still being typed: the preview that follows an editor. Nothing is stored.
+"""Letters of texts still being typed: the preview that follows an editor. Nothing is stored.
 
 static/mailhub/editor.js posts the texts, one request at a time. The answer is a part of the page: the letter, or the
-fault with the part of the letter it is about, so the last good letter can stay.
+fault with its part of the letter, so the last good letter can stay.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from mailhub.owners.wizard.drafts import find
 from mailhub.owners.wizard.uploads import MAKE
 from vendors.models import Vendor
 
-MOST_BYTES = 500_000  # of images in a preview that is sent about once a second
+MOST_BYTES = 500_000  # of images in a preview sent about once a second
 NO_SUBJECT = "…"  # an e-mail needs a subject, which may be typed last
 
 

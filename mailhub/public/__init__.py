@@ -1,1 +1,1 @@
-"""Pages on which recipients, who have no account, unsubscribe and subscribe again."""
+"""Pages for recipients, who lack an account, to unsubscribe and subscribe again."""

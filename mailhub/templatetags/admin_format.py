@@ -143,14 +143,14 @@ def script_texts() -> SafeString:
 
 @register.simple_tag
 def as_of() -> SafeString:
-    """Show when a live page was made. Its polls update the time even if nothing else has changed."""
+    """Show the time of a live page's making. Its polls update the time even if nothing else has changed."""
     text = format_html(gettext("As of {time}"), time=format_html("<time>{}</time>", clock()))
     return format_html('<p id="as-of" class="muted">{}</p>', text)
 
 
 @register.filter
 def moment(at: datetime) -> str:
-    """Show the time of a count that is older than its page."""
+    """Show the time of a count older than its page."""
     return gettext("As of {time}").format(time=f"{timezone.localtime(at):%H:%M:%S %Z}")
 
 

@@ -105,7 +105,7 @@ def status_of(status: str, word: str) -> str:
 
 @register.simple_tag
 def job_row(job: Any, pickable: bool, *, is_held: bool = False) -> SafeString:
-    """Render a job's row. is_held: what it waits for stands above its group."""
+    """Render a job's row. is_held: the reason of its wait stands above its group."""
     campaign, vendor = job.campaign, job.vendor
     facts = JobRow(
         job.pk, job.parent_id, campaign.sponsor.name, campaign.name, vendor.slug, vendor.get_channel_display(),
@@ -142,7 +142,7 @@ def vendor_state(row: VendorRow, user: Any) -> SafeString:
 
 
 def vendor_facts(row: VendorRow, user: Any) -> VendorFacts:
-    """Return what is shown of a vendor. Each reason is said once: `why` leaves out what the words say already."""
+    """Return a vendor's facts for a page. Each reason appears once: `why` leaves out reasons in the other words."""
     remedy = row.remedy
     address = remedy.address if remedy and remedy.is_offered_to(user) else ""
     obstacle = row.obstacle if row.obstacle not in row.state else ""

@@ -31,7 +31,7 @@ LOGINS: Sequence[DemoLogin] = (OWNER, APPROVER, OPERATOR)
 
 
 def make(password: str) -> None:
-    """Create the users. The demo's sponsor may have no campaign yet."""
+    """Create the users. The demo's sponsor may still lack a campaign."""
     installation.create_groups()
     sponsor, _ = Sponsor.objects.get_or_create(name=SPONSOR)
     for one in LOGINS:
@@ -45,7 +45,7 @@ def make(password: str) -> None:
 
 
 def furnish() -> None:
-    """Add what the owner needs for a first campaign: an identity and templates; and set when the approver is asked.
+    """Add an identity and templates for the owner's first campaign, and set the approver's threshold.
 
     Called after the story's own campaigns are loaded, so those wait for nobody.
     """

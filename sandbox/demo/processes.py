@@ -215,9 +215,9 @@ def _start(program: list[str], log: Path, **more: str) -> "subprocess.Popen[byte
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Block signals until the new process is registered, so that it is ended with the others.
+    """Block signals until the new process is registered; so a signal ends it with the others.
 
-    Besides, an exception from a handler while Python forks is only printed, and the demo would continue.
+    Besides, Python only prints an exception of a handler during a fork, and the demo would continue.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
@@ -227,7 +227,7 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _end_with(parent: int) -> None:
-    """Have the kernel send SIGTERM when the demo dies, even by SIGKILL. Linux only."""
+    """Have the kernel send SIGTERM at the demo's death, even by SIGKILL. Linux only."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM))
@@ -256,7 +256,7 @@ def _port(wanted: int) -> socket.socket:
     """Return a bound socket that does not listen. It reserves the port, but our server can still use it."""
     try:
         with socket.socket() as trial:
-            trial.bind(("127.0.0.1", wanted))  # without REUSEADDR, so that it fails if the port is in use
+            trial.bind(("127.0.0.1", wanted))  # without REUSEADDR, so a port in use raises
         return hold_port("127.0.0.1", wanted)
     except OSError:
         return hold_port("127.0.0.1", 0)

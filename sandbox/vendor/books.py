@@ -29,7 +29,7 @@ class WorstWindow:
         self._seen = 0
 
     def update(self, times: Sequence[float]) -> int:
-        """Count what was added to `times` (seconds, ascending) since the last update. Returns the maximum so far."""
+        """Count the calls added to `times` (seconds, ascending) since the last update. Returns the maximum so far."""
         left, worst = self._left, self.count
         for right in range(self._seen, len(times)):
             while times[right] - times[left] >= self.seconds:
@@ -64,8 +64,8 @@ ACCEPTING: frozenset[str] = frozenset({"accepted", "duplicate"})
 class BookEntry:
     """One call, to send or to look up.
 
-    `t`: the vendor's monotonic clock; `wall`: Unix time; both in seconds, when the request's last byte was read.
-    `status`: None if there was no answer. `id`: may be empty.
+    `t`: the vendor's monotonic clock; `wall`: Unix time; both in seconds, at the request's last byte. `status`: None if
+    there was no answer. `id`: may be empty.
     """
 
     seq: int
@@ -136,11 +136,11 @@ class Books:
         return {name: n for counts in (references, self.recipients) for name, n in counts.items() if n > 1}
 
     def missing(self, recipients: Iterable[str]) -> list[str]:
-        """Return recipients that were never accepted; one given k times must have been accepted k times."""
+        """Return recipients never accepted; one given k times must have been accepted k times."""
         return sorted((Counter(recipients) - self.recipients).elements())
 
     def arrivals(self, credential: str | None = None) -> list[float]:
-        """Return the times of all calls, whatever the answer, in ascending seconds of the vendor's clock.
+        """Return the times of all calls, with any answer or none, in ascending seconds of the vendor's clock.
 
         `credential`: only its calls (the value of the Authorization header).
         """

@@ -1,7 +1,7 @@
-"""Every page that mailhub shows to people, each with something on it: what each is called and where it is.
+"""Every page that mailhub shows to people, each with content: its name and its address.
 
-The addresses are those of the URL patterns themselves: a page that is added is found here by itself, and the test that
-looks at all of them fails until it is said here with which row it is shown, or that it is none.
+The addresses come from the URL patterns, so a new page is found automatically. The test of all pages fails until this
+module names a row for the new page, or excludes it.
 """
 
 from collections.abc import Iterator
@@ -66,7 +66,7 @@ HTML = "<h1>Hello {{ first_name }}</h1><p>The library opens at <b>nine</b>.</p>"
 LIST = (
     "email,first_name\nann@example.org,Ann\nbob@example.org,Bob\nno address,Cy\nBOB@example.org,Bo\ndee@example.org,\n"
 )
-# What a GET of a browser's window never shows by itself.
+# URLs that a GET of a browser's window never shows alone.
 NO_PAGES = {
     *("logout", "language", "jsi18n", "autocomplete", "view_on_site", "look-save", "look-forget"),
     "vendors_vendorchange_decide",
@@ -96,7 +96,7 @@ NO_PAGES = {
         "draft_test",
         "draft_send",
     ),
-    *("draft-typed", "template-typed"),  # the preview of what is typed on draft_message and template-edit
+    *("draft-typed", "template-typed"),  # the preview of text typed on draft_message and template-edit
     *(
         "draft_delete",
         "template-archive",
@@ -117,7 +117,7 @@ NOWHERE = {"/campaigns/1000000000/", "/admin/nothing/"}
 
 @dataclass
 class Rows:
-    """Of each kind the row with which its page is shown."""
+    """The row of each kind with which its page is shown."""
 
     campaign: Campaign
     waiting: Campaign
@@ -229,7 +229,7 @@ def _filled(route: str, wanted: dict[str, Any]) -> str:
 
 
 def pressed(rows: Rows) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Pages that answer a form: those that ask once more, what is shown once, and forms that have a mistake."""
+    """Return pages that answer a form: confirmations, pages shown once, and forms with a mistake."""
     jobs, attention = "/admin/campaigns/job/", "/admin/campaigns/message/attention/"
     cause = causes.of(DoubtLook())[0]
     return {
@@ -424,7 +424,7 @@ def _charts(vendor: Vendor) -> None:
 
 
 def _admin_rows(job: Job, vendor: Vendor) -> None:
-    """Of each kind in the admin that has none yet a row."""
+    """Create a row of each kind in the admin that lacks one."""
     today, now = timezone.now().date(), timezone.now()
     Price.objects.create(vendor=vendor, currency="EUR", per_unit="0.07", since=prices.today(), entered_by="ann")
     Usage.objects.create(vendor=vendor, credential=job.credential, at=now, until=now, units=3)

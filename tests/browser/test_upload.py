@@ -1,4 +1,4 @@
-"""A large list on its way over a slow line: the bar moves, is announced, and an upload that is cut off says so."""
+"""Uploads of a large list over a slow line: the bar moves and is announced, and a broken upload is reported."""
 
 import contextlib
 import gc
@@ -17,12 +17,12 @@ from campaigns.models import Draft
 from tests import factories
 from tests.browser.conftest import Browsing, let_go
 
-# Of an upload that was cut off Django leaves the file to the collector of garbage, in whichever thread that runs.
+# After a broken upload Django leaves the file to the garbage collector, which runs in any thread.
 LATE = pytest.mark.filterwarnings("ignore:unclosed file .*upload.csv:ResourceWarning")
 pytestmark = [pytest.mark.django_db(transaction=True), LATE]
 ROWS, LONG = 30_000, "with a long name " * 25  # 13 MB; rows are checked, one by one
 SMALL_BUFFER = 65_536  # bytes; a part of the list has to wait in the browser
-RESET = struct.pack("ii", 1, 0)  # a connection that is closed so is reset
+RESET = struct.pack("ii", 1, 0)  # closing a connection with this resets it
 SEEN = """() => {
   window.seen = []
   const bar = document.querySelector("[data-progress] progress")
@@ -43,7 +43,7 @@ def closed(browser: Browser) -> Iterator[None]:
 
 
 class SlowLine:
-    """A line to the server that can be held: then so many bytes of each connection pass, and no more until it is free.
+    """A line to the server that can be held: a set number of bytes of each connection pass, then none until it is free.
 
     url: of the server, by this line.
     """

@@ -1,4 +1,4 @@
-"""How much a sender may claim: what its connections can call at once, in rounds or one by one."""
+"""Limits of a sender's claims: the calls that its connections can make together, in rounds or one by one."""
 
 import asyncio
 import itertools
@@ -30,7 +30,7 @@ from vendors.outcomes import Accepted, NotSent
 
 
 class Slow:
-    """An adapter whose calls end when the test says so."""
+    """An adapter; the test decides about the end of its calls."""
 
     deadline = 300.0
 
@@ -55,7 +55,7 @@ def ticket(number: int) -> PermittedCall:
 
 
 def leased(adapter: Any, letter: Callable[[ClaimedMessage], Letter]) -> Any:
-    """What a pool needs to know of a job."""
+    """Return the facts about a job that a pool needs."""
     campaign = SimpleNamespace(created_at=timezone.now(), send_at=None)
     lease = SimpleNamespace(job_id=1)
     return SimpleNamespace(adapter=adapter, letter=letter, lease=lease, vendor_id=1, campaign=campaign)
@@ -108,7 +108,7 @@ class InTurn(Slow):
 
 
 class Clock:
-    """What the pool takes for the time: only the test lets it go on."""
+    """The pool's clock; only the test moves it."""
 
     now = 0.0
 

@@ -1,7 +1,7 @@
-"""Who forbids calls has his turn between claims, however many overlap: later claims wait behind him (promise P5).
+"""Tests that a writer who forbids calls gets a turn between overlapping claims; later claims wait (promise P5).
 
-PostgreSQL lets a new share lock pass an update that waits. Claims whose row is locked by such an update alone would
-come one after the other for as long as they like.
+PostgreSQL lets a new share lock pass an update that waits. If only such an update locked the row, claims could follow
+one another without end.
 """
 
 import threading
@@ -193,7 +193,7 @@ def ready(job: Job) -> Job:
 
 
 class Claiming:
-    """Claims for a job that is being sent."""
+    """Claims for a job in state SENDING."""
 
     def __init__(self) -> None:
         self.job = ready(sending(4))
@@ -258,7 +258,7 @@ def one_under_way(calls: Claiming | LookingUp) -> Iterator[None]:
 
 
 def rows_are_free(job: Job) -> bool:
-    """Whether a claim could lock vendor and credential; raises LockNotAvailable."""
+    """Return True if a claim could lock vendor and credential. Raises LockNotAvailable."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT FROM vendors_vendor WHERE id = %s FOR SHARE NOWAIT", [job.vendor_id])
         cursor.execute("SELECT FROM vendors_credential WHERE id = %s FOR SHARE NOWAIT", [job.credential_id])

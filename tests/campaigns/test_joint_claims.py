@@ -52,7 +52,7 @@ Story = Callable[["Streams"], Awaitable[Any]]
 
 
 def jobs(number: int, *limits: tuple[int, float], size: int = 5) -> list[Job]:
-    """So many leaves of one credential that are being sent."""
+    """Return this number of leaves of one credential in state SENDING."""
     login = factories.credential(factories.vendor(limits=limits))
     made = [factories.campaign_with_job(size, of=login, status="SENDING", fence=2) for _ in range(number)]
     throttled(lambda throttle: rebuild(throttle, login.vendor_id, 0))
@@ -68,7 +68,7 @@ def throttled(ask: Callable[[Throttle], Any]) -> Any:
 
 
 def in_use(job: Job) -> int:
-    """Places of the vendor's window that are not free."""
+    """Return the number of occupied places of the vendor's window."""
     return len(throttled(lambda throttle: throttle.places(Scope(job.vendor_id, job.credential_id, 1))[0]))
 
 
@@ -79,7 +79,7 @@ def tell(found: T | Exception) -> T:
 
 
 class Streams:
-    """Streams that claim, without calls. What they see of the rows is read once."""
+    """Streams that claim, without calls. Their view of the rows is read once."""
 
     def __init__(self, connections: Connections) -> None:
         self.rows, self.joint = connections.claims, JointClaims(connections)
@@ -121,7 +121,7 @@ class Streams:
                 return answer
 
     async def begin(self, *claims: tuple[Job, ...]) -> list[asyncio.Task[Answer]]:
-        """Rounds that are on their way: one for these jobs, one for those."""
+        """Start rounds, one for each group of jobs. Returns the tasks of their claims."""
         tasks = []
         for of in claims:
             tasks += [asyncio.create_task(self.claim(job)) for job in of]
@@ -164,7 +164,7 @@ def together(*asks: tuple[Job, dict[str, Any]]) -> list[Any]:
 
 
 class OnItsWay:
-    """In its block a claim is on its way: its statement waits for a lock, as long as it takes."""
+    """Runs its block during a claim: the claim's statement waits for a lock."""
 
     def __init__(self) -> None:
         self._waits, self._over = threading.Event(), threading.Event()
@@ -680,7 +680,7 @@ async def calls(streams: Streams, job: Job, letters: int) -> list[float]:
 
 
 class Costing(InOrder):
-    """Each of the job's letters costs so many units."""
+    """Make each of the job's letters cost this number of units."""
 
     def __init__(self, job: Job, units: int) -> None:
         self.job, self.units, self.granted = job, units, 0

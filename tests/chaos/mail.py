@@ -1,4 +1,4 @@
-"""What is sent in the chaos run, and how far it is."""
+"""The mail of the chaos run, and its progress."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from vendors.models import Vendor
 CONCURRENCY = 8
 CASTERS = 2  # of a vendor
 LATENCY_MS = 30.0
-AWAY = (Error, BrokerError, RedisError, ConnectionError)  # what is raised while a store is away
+AWAY = (Error, BrokerError, RedisError, ConnectionError)  # errors raised while a store is away
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,6 @@ def asked(vendors: list[StormVendor]) -> bool:
 
 
 def state() -> tuple[object, ...]:
-    """A value that changes as long as there is progress."""
+    """Return a value that changes with any progress."""
     jobs = Job.objects.order_by("pk").values_list("pk", "status", "fence", "accepted", "in_doubt", "remaining")
     return (*jobs, doubts())

@@ -1,4 +1,4 @@
-"""What operators do during the storm: stop, retry, and, where nothing else can, settle what is in doubt."""
+"""The operators' actions in the storm: stop, retry, and, as a last resort, settle messages in doubt."""
 
 import random
 import time
@@ -57,7 +57,7 @@ class Operators:
         self._stopped.append(Stop(job.pk, job.first_message, job.end, now, now + self.by.uniform(*STOPPED_FOR)))
 
     def retry(self, *, all_of_them: bool = False) -> bool:
-        """Retries jobs that were stopped long enough. True: none is stopped any more."""
+        """Retry jobs stopped for long enough. Returns True if none is stopped any more."""
         for stop in list(self._stopped):
             if all_of_them or time.time() >= stop.retry_at:
                 self._retry(stop)

@@ -1,4 +1,4 @@
-"""What the run came to, by the vendors' books."""
+"""The result of the run, by the vendors' books."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""E-mail services as their own documents have them: what a request has, an answer is, how a report is signed.
+"""E-mail services by their own documents: contents of a request, answers, signatures of reports.
 
 Each was written from the service's public API reference, and knows one key and one sender.
 """
@@ -27,7 +27,7 @@ Answer = tuple[Any, ...]  # the status, the content, and lines of the head
 
 
 class Service(ABC):
-    """One service. refused: its answer for an address that it does not take; foreign: for a sender that is not ours."""
+    """One service. refused: its answer for an address that it does not take; foreign: for a sender of somebody else."""
 
     name: str
     secret: Mapping[str, str] = {"api_key": KEY}
@@ -39,7 +39,7 @@ class Service(ABC):
 
     @abstractmethod
     def take(self, line: str, headers: Mapping[str, str], body: bytes) -> tuple[dict[str, Any], Answer]:
-        """What a good request says (to, sender, subject, html, text, reference, headers), and its answer."""
+        """Return a good request's values (to, sender, subject, html, text, reference, headers), and its answer."""
 
     @abstractmethod
     def report(self, kind: str, reference: str) -> Any:

@@ -1,11 +1,11 @@
-"""Faults 29, 30: PostgreSQL has done what it was asked, and its reply is lost; at each statement of a job's life.
+"""Faults 29, 30: PostgreSQL executes a statement and its reply is lost, at each statement of a job's life.
 
-The connection is cut behind the statement by a proxy (tests/postgres_proxy.py). Whoever asked fails as its task would.
-Then the sweeps alone must bring all to an end: either a person has stopped the job, so that nothing is called any more,
-or nobody decides anything and the casters and senders that a sweep notifies go on.
+A proxy cuts the connection behind the statement (tests/postgres_proxy.py). The caller fails as its task would. Then the
+sweeps alone must finish the story. Either a person has stopped the job, so calls end; or nobody decides, and the
+casters and senders notified by a sweep continue.
 
-A run loses the reply to every fifth statement of each story, and to those that a story names; with MAILHUB_NIGHTLY=1 to
-every one.
+A run loses the reply to every fifth statement of each story, and to the statements that a story names. With
+MAILHUB_NIGHTLY=1 it loses every reply.
 """
 
 import itertools
@@ -53,7 +53,7 @@ ROUNDS = 10  # sweeps until all is at its end
 
 @contextmanager
 def through(proxy: PostgresProxy) -> Iterator[None]:
-    """Every connection that is opened in the block goes through the proxy; the one that is open does not."""
+    """Send new connections of the block through the proxy; the open one stays direct."""
     database: dict[str, Any] = connection.settings_dict
     host = parse_qs(urlsplit(proxy.url).query)["host"][0]
     before = database["HOST"], database["OPTIONS"]
@@ -112,7 +112,7 @@ def is_drained(job: Job, vendor: Sandbox) -> None:
 
 
 def is_settled(job: Job, vendor: Sandbox) -> None:
-    """Reconciles twice, for doubts that are not answered the first time."""
+    """Reconcile twice, for doubts without an answer the first time."""
     for _ in range(2):
         attempt(time_passes)
         attempt(reconciler.reconcile)
@@ -169,7 +169,7 @@ def each_reply_is_lost(
     lost: set[str] = set()
 
     def once(**which: Any) -> bool:
-        """Whether a reply was lost."""
+        """Return True if a reply was lost."""
         job = make()
         with through(proxy):
             proxy.lose_next(**which)
@@ -197,7 +197,7 @@ def to(*names: str) -> list[str]:
 
 
 def counters(job: Job) -> dict[str, int]:
-    """The job's counters that are not 0."""
+    """Return the job's counters other than 0."""
     job.refresh_from_db()
     every = {name: getattr(job, name) for name in finalizer.COUNTERS}
     return {name: count for name, count in every.items() if count}

@@ -1,7 +1,8 @@
-"""PostgreSQL is restored from a backup that is older than what the vendor has accepted: manage.py recover_store.
+"""Restores of PostgreSQL from a backup older than the vendor's acceptances: manage.py recover_store.
 
-As on that day: no process runs, the copy replaces the database, an operator runs the command, then all goes on by
-itself. A copy by TEMPLATE is another database of the same cluster; dumps and other clusters show in the same way.
+The steps are those of a real restore. No process runs, the copy replaces the database, an operator runs the command,
+and mail then continues without help. A copy by TEMPLATE is another database of the same cluster; dumps and other
+clusters show in the same way.
 """
 
 import json
@@ -148,7 +149,7 @@ def test_without_a_complete_record_all_that_may_have_been_called_is_in_doubt_and
 
 
 def test_a_job_that_was_half_sent_at_the_backup_keeps_what_is_known_of_it(sandbox: Sandbox) -> None:
-    """Answers that were stored by the backup are not lost, merged or not; calls that were open are in doubt."""
+    """Answers in the backup are kept, merged or not; calls open then become in doubt."""
     account = login(sandbox.url, lookup="strong", timeout=2)
     half = factories.campaign_with_job(10, of=account, status="SENDING")
     claim = factories.claim(half, [0, 1])

@@ -1,4 +1,4 @@
-"""What must hold when a pair is over: at once, and after everything was driven to its end."""
+"""Invariants after a pair of verbs: immediately, and after everything was driven to its end."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,7 @@ QUIET = (Status.LOGGED, Status.STOPPED, Status.SENT)  # leaves that call nobody
 
 
 def at_once(state: State, pair: tuple[Verb, Verb], *, in_order: bool) -> list[str]:
-    """What must hold at once. in_order: the second verb began after the first had ended."""
+    """Check the immediate invariants. in_order: the second verb began after the end of the first."""
     return [*_broken(state, final=False), *_references(state, pair), *_stops(state, pair, in_order)]
 
 
@@ -63,7 +63,7 @@ def _counters() -> Iterator[str]:
 
 
 def rows_of(job: Job) -> dict[str, int]:
-    """What a leaf's counters should say, by its messages."""
+    """Return the right values of a leaf's counters, by its messages."""
     found = dict.fromkeys(COUNTERS, 0)
     for row in Message.objects.filter(id__gte=job.first_message, id__lt=job.end):
         found["accepted"] += row.message_id is not None
@@ -77,20 +77,20 @@ def rows_of(job: Job) -> dict[str, int]:
 
 
 def _accepted(state: State) -> Iterator[str]:
-    """Whoever reported an acceptance, and whatever came before or after: it stands (promise P3)."""
+    """Check that an acceptance stands, from any reporter and in any order of events (promise P3)."""
     for id in sorted(state.reported - accepted()):
         yield f"P3: the acceptance of message {id} was reported, and does not stand"
 
 
 def accepted() -> set[int]:
-    """What is accepted, or is after the next merge."""
+    """Return the messages accepted now or after the next merge."""
     appended = AnswerBatch.objects.values_list("messages", "kinds")
     waiting = {id for ids, kinds in appended for id, kind in zip(ids, kinds, strict=True) if kind == ACCEPTED}
     return waiting | set(Message.objects.filter(message_id__isnull=False).values_list("id", flat=True))
 
 
 def _families() -> Iterator[str]:
-    """A parent that is over hides no child that is not (promise P5), nor one that a stop has cut short."""
+    """Check that a finished parent hides no unfinished child (promise P5), nor one cut short by a stop."""
     cut_short = Job.objects.filter(CUT_SHORT)
     for child in Job.objects.filter(parent__status__in=(Status.P_STOPPED, Status.P_FINISHED)).select_related("parent"):
         parent: Any = child.parent
@@ -103,7 +103,7 @@ def _families() -> Iterator[str]:
 
 
 def _ends() -> Iterator[str]:
-    """The audit asks about jobs for a day after finished_at: what goes on has none, what has ended has one."""
+    """Check finished_at, because the audit covers a job for a day after it: only finished jobs have one."""
     for job in Job.objects.exclude(status=Status.P_STOPPED):
         if (job.status in DONE) != job.is_done:
             yield f"job {job.pk} is {job.status}, and finished_at is {job.finished_at}"

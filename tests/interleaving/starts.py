@@ -65,7 +65,7 @@ class State:
 
     @property
     def lost(self) -> Lease:
-        """Of the sender before, which was lost in the call that is in doubt."""
+        """The lease of the former sender, lost in the call now in doubt."""
         return Lease(self.leaf, FENCE - 1)
 
     def reference(self, message_id: int) -> str:
@@ -74,7 +74,7 @@ class State:
         return f"{uuid}-{resend_no}"
 
     def call(self, reference: str, verdict: Any = "accepted", place: int = 0) -> str:
-        """The vendor is called now; its id of the letter. A letter that it has taken there gets no second number."""
+        """Call the vendor now and return its id of the letter. A letter already taken there gets no second number."""
         known = self.has_at(place, reference)
         seq = len(self.letters) + 1
         if known and verdict == "accepted":
@@ -102,7 +102,7 @@ FRESH = "UPDATE campaigns_answerbatch SET at = clock_timestamp()"
 
 
 class Snapshots:
-    """Of each start's rows: `restore` puts them back by one statement."""
+    """Snapshots of each start's rows: `restore` puts them back by one statement."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str], State] = {}
@@ -273,7 +273,7 @@ def _alone(status: S, shapes: list[str], fate: str, **fields: Any) -> State:
 def _family(
     parent: S, status: S, shapes: list[str], fate: str, *, remaining: int = 0, sibling: bool = True, **fields: Any
 ) -> State:
-    """A parent; a child that is logged already, a child in this state, and what is not cut yet."""
+    """Create a parent with a child already logged, a child in this state, and a rest not yet cut."""
     at = timezone.now() - AGO
     before = 1 if sibling else 0
     campaign = _campaign(before + len(shapes) + remaining)

@@ -1,4 +1,4 @@
-"""What users, senders, casters, sweeps and vendors do to rows, each through the interface that they really use."""
+"""The actions of users, senders, casters, sweeps and vendors on rows, each through its real interface."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ VERBS: dict[str, Verb] = {}
 
 
 def meet(one: Verb, two: Verb, start: str) -> bool:
-    """Whether both can happen at once. A sender claims and lets go one after the other, and lets go at the end."""
+    """Return True if both can overlap. A sender claims and lets go one after the other, and lets go at the end."""
     same_sender = {one.of, two.of} in ({"claims"}, {"lets go"}, {"claims", "lets go"}, {"tells", "lets go"})
     return start in one.starts & two.starts and not same_sender and bool(one.fates & two.fates)
 

@@ -1,4 +1,4 @@
-"""What is masked or left out on the admin's pages is not read there in another way: look-ups, orders, searches."""
+"""Tests that look-ups, orders and searches in the admin reveal no masked or omitted values."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -25,7 +25,7 @@ from vendors.listing import OwnLookups
 from vendors.models import Credential, EncryptedJSONField, Vendor
 
 pytestmark = [pytest.mark.slow("many"), pytest.mark.django_db]
-ROLES = ("viewer", "vendor admin")  # roles that may not see to whom messages go
+ROLES = ("viewer", "vendor admin")  # roles that may not see the recipients of messages
 admin.autodiscover()  # whichever tests run with these
 OURS = {model: page for model, page in admin.site._registry.items() if model._meta.app_label in installation.APPS}
 SUFFIXES = ("", "__exact", "__iexact", "__startswith", "__icontains", "__iregex", "__gt", "__in", "__isnull", "__name")
@@ -79,7 +79,7 @@ def address(model: type[Model], what: str = "changelist", *args: Any) -> str:
 
 
 def refused(user: User, model: type[Model], look: str) -> bool:
-    """Whether the model's list, asked for that look-up, says no. What the user may do is read once for all of them."""
+    """Return True if the model's list refuses that look-up. The user's rights are read once for all look-ups."""
     try:
         listed(user, model, {look: "a"})
     except (DisallowedModelAdminLookup, PermissionDenied):

@@ -1,7 +1,7 @@
-"""docs/newsletter.md, done as it reads: its commands, over a relay and a DNS server of our own, and what they print.
+"""Follows docs/newsletter.md: runs its commands, over a relay and a DNS server of our own, and checks their output.
 
-A line `...` of the page stands for any lines, and `...` within a line for any text; all numbers are as good as others.
-So is the state of a job that is on its way: the worker is at it while the command looks.
+A line `...` of the page stands for any lines, and `...` within a line for any text; any number matches any other. Any
+state of an unfinished job matches too: the worker runs while the command looks.
 """
 
 import io
@@ -32,7 +32,7 @@ BLOCK = re.compile(r"(?:^    .*\n|^\n(?=    ))+", re.MULTILINE)
 
 
 def steps() -> list[tuple[str, str]]:
-    """Each command of the page with what it prints; empty: the page does not show it."""
+    """Return each command of the page with its output; empty: not shown on the page."""
     found: list[tuple[str, str]] = []
     for block in BLOCK.findall(PAGE):
         for part in re.split(r"\n\s*\n", block.strip("\n")):
@@ -47,7 +47,7 @@ def steps() -> list[tuple[str, str]]:
 
 
 def pattern(shown: str) -> str:
-    """Of the output that the page shows."""
+    """Return the pattern of an output on the page."""
     lines = []
     for line in shown.splitlines():
         parts = [re.escape(re.sub(r"\s+", " ", part)) for part in line.strip().split("...")]
@@ -58,7 +58,7 @@ def pattern(shown: str) -> str:
 
 
 class Mailbox:
-    """Of the relay: the mails that it took."""
+    """The relay's mailbox: the mails it took."""
 
     def __init__(self) -> None:
         self.mails: list[tuple[list[str], bytes]] = []
@@ -104,7 +104,7 @@ def dns(settings: Any) -> Iterator[DnsServer]:
 
 
 def enter(printed: str, dns: DnsServer) -> None:
-    """As the reader does with what the doctor prints."""
+    """Enter the DNS records that the doctor prints, as the reader does."""
     for name, text in re.findall(r"enter +(\S+) TXT (.+)", printed):
         dns.text(name, text)
 
@@ -119,7 +119,7 @@ def job(typed: re.Match[str]) -> str:
 
 
 def run(command: str) -> str:
-    """What the command prints; of an error what manage.py would print."""
+    """Return the command's output; for an error, the text that manage.py would print."""
     out = io.StringIO()
     if not command.startswith("manage.py "):
         subprocess.run(["bash", "-c", command], check=True)
@@ -129,7 +129,7 @@ def run(command: str) -> str:
         call_command(*arguments, stdout=out)
     except CommandError as error:
         out.write(f"CommandError: {error}\n")
-    except SystemExit:  # with --wait: how the job ended
+    except SystemExit:  # with --wait: the job's outcome
         pass
     return out.getvalue()
 
@@ -140,7 +140,7 @@ def test_the_tutorial_is_what_happens(
     (tmp_path / "sandbox").symlink_to(ROOT / "sandbox")
     monkeypatch.chdir(tmp_path)
     here = f"host=127.0.0.1 port={mailbox.port} ca_file={authority()}"
-    others: list[str] = []  # outputs that are not what the page shows
+    others: list[str] = []  # outputs unlike those on the page
     with worker(PUBLIC_URL=PUBLIC_URL), sweeping(pauses=True):
         for command, shown in steps():
             printed = run(re.sub(r"(?<=_job )[0-9]+", job, command).replace("host=relay.example.net", here))

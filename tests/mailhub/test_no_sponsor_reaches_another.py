@@ -1,11 +1,11 @@
-"""No role of a sponsor sees or changes anything of another: every page and every verb of people, generated.
+"""Tests that no role of a sponsor sees or changes another's rows, on every page and by every form (generated).
 
-The pages are those of the URL patterns and of the admin's registry (tests/browser/every_page.py). The verbs are the
-forms that the pages offer to somebody who may do all, filled in by tests/mailhub/valid_forms.py, and those of the pages
-that ask once more. Each is sent by somebody who may, in a transaction that is rolled back: so it is known that it is
-valid, and changes something. Then each role of another sponsor sends the same form: it changes no row of the others,
-and where its address names a row, the answer is that there is none. A URL, an action or a button that is added makes
-this fail until its form changes something here, or a reason is given below why it does not.
+The pages come from the URL patterns and the admin's registry (tests/browser/every_page.py). The verbs are the forms
+that the pages offer to a user with all rights, and those of the confirmation pages. tests/mailhub/valid_forms.py fills
+them in. First a user with the right sends each form in a transaction that is rolled back. This proves the form valid
+and effective. Then each role of another sponsor sends the same form. It must change no foreign row, and an address that
+names a row must answer that it does not exist. A new URL, action or button fails this test until its form changes
+something here, or until a reason against that stands below.
 
 The API is asked in tests/front/test_sponsors.py, with keys of one scope in tests/front/test_scopes.py.
 """
@@ -65,10 +65,10 @@ T = TypeVar("T")
 pytestmark = [pytest.mark.slow("many"), pytest.mark.django_db]
 SETTINGS = {"url": "http://127.0.0.1:9/"}
 OUTSIDE = ("unsubscribe/", "api/")
-MOST_TRIED = 3  # fields of an unchanged form that are changed one by one until it is seen to change something
-MOST_CANDIDATES = 4  # forms of one kind, on several pages, that are tried until one is seen to change something
+MOST_TRIED = 3  # fields of an unchanged form to change one by one until it has an effect
+MOST_CANDIDATES = 4  # forms of one kind, on several pages, to try until one has an effect
 OF_ONESELF = {"language", "login", "logout", "password_change", "password_change_done"}  # a user, his session
-# Sent to what has no form: whatever a view might read.
+# Sent to URLs without a form: all values that a view might read.
 EVERYTHING = {
     **dict.fromkeys(("confirmed", "post", "remove", "delete", "archived"), "yes"),
     "reason": "because",
@@ -78,7 +78,7 @@ EVERYTHING = {
     "name": "x",
     "answer": "go_on",
 }
-# Verbs that change no row. Whoever may see the rows that they are about is shown something of them.
+# Verbs that change no row. Users who may see their rows get some of the rows' data.
 LOOK_UPS = {
     *("find", "suppressions", "identity"),
     *("template:preview", "template-version:preview", "template-edit:preview", "template-new:preview"),
@@ -95,7 +95,7 @@ UNPROVEN: dict[str, str] = {
     "vendors_vendor_changelist:release_brakes": "no brake is on in these rows; hold_brakes, its twin, is proven",
     "django_celery_beat_periodictask_changelist:run_tasks": "it tells the broker, and changes no row",
 }
-# Forms with the number of a row that are answered as if it had just been removed, without 404.
+# Forms with a row's number. They answer as for a row just removed, without 404.
 LEADS_BACK = {"topic-remove"}
 # What concerns no sponsor: nobody who does not see all sponsors may do anything there.
 OF_ALL = (
@@ -111,10 +111,10 @@ STORE_STATES: tuple[Callable[[], Any], ...] = (
 
 @dataclass
 class Matrix:
-    """The pages and the forms about rows of sponsors that the attacker has nothing to do with.
+    """The pages and forms about rows of sponsors foreign to the attacker.
 
-    forms: those that were seen to change something, and of verbs that were not one of each kind.
-    marks: words by which a row of these sponsors is recognised.
+    forms: all forms that had an effect; for verbs without effect, one form of each kind. marks: words that identify a
+    row of these sponsors.
     """
 
     pages: dict[str, str]
@@ -186,7 +186,7 @@ def in_states(root: Client, made: every_page.Rows) -> dict[str, str]:
 
 
 def read_offered(root: Client, made: every_page.Rows, pages: dict[str, str]) -> Iterator[Form]:
-    """The forms of all pages, also of those that answer a form; lists without an action have no verb."""
+    """Return the forms of all pages, also of answers to forms; lists without an action are left out."""
     answers = [(at, root.get(at)) for at in dict.fromkeys(pages.values())]
     answers += [(at, root.post(at, data)) for at, data in every_page.pressed(made).values()]
     for at, answer in answers:
@@ -204,7 +204,7 @@ def after(root: Client, state: Callable[[], Any]) -> list[Form]:
 
 
 def undo_by(client: Client, step: Callable[[], T]) -> tuple[T, int]:
-    """Undo what the client does in a step, and give it back its cookies, of which the database knows the session."""
+    """Undo a step of the client, and restore its cookies, because the database knows their session."""
     kept = copy(client.cookies)
     try:
         return undo(step)
@@ -247,7 +247,7 @@ def assert_each_is_a_verb_or_has_a_reason(
 
 
 def is_listening(client: Client, name: str, at: str) -> bool:
-    """Whether a URL reads what is posted to it. Asserts that it stores nothing of it."""
+    """Return True if a URL reads data posted to it. Asserts that it stores none of the data."""
     answer, rows = undo_by(client, lambda: client.post(at, EVERYTHING))
     assert rows == 0, f"{name} stores what is posted: let a form of it be seen here"
     return bool(answer.wsgi_request.is_heard)
@@ -260,7 +260,7 @@ def read_routes() -> dict[str, str]:
 
 
 def of_models() -> tuple[set[str], set[str]]:
-    """The URLs of Django's admin for each kind of rows, and the verbs that it offers there to one who may do all."""
+    """Return the admin's URLs for each kind of rows, and the verbs offered there to a user with all rights."""
     request: Any = RequestFactory().get("/admin/")
     request.user = User.objects.get(username="root")
     stock, verbs = set[str](), set[str]()
@@ -288,7 +288,7 @@ def address_of(route: str, made: every_page.Rows) -> str:
 
 
 def read_marks() -> set[str]:
-    """Words by which what is the foreign sponsors' is recognised."""
+    """Return the words that identify data of the foreign sponsors."""
     found = {
         *Sponsor.objects.values_list("name", flat=True),
         *Vendor.objects.values_list("slug", flat=True),
@@ -313,7 +313,7 @@ def person(of: Sponsor, groups: Iterable[str]) -> Client:
 
 
 def find_marks(answer: HttpResponse, marks: set[str], typed: str = "") -> list[str]:
-    """What an answer has of the foreign sponsors, besides what was typed; also what the next page is going to say."""
+    """Return the foreign sponsors' data in an answer, besides typed text; includes messages for the next page."""
     if answer.streaming:
         content = b"".join(answer.streaming_content).decode(errors="replace")
     else:
@@ -324,7 +324,7 @@ def find_marks(answer: HttpResponse, marks: set[str], typed: str = "") -> list[s
 
 @dataclass
 class Attack:
-    """Somebody of another sponsor, who has a role there, asks for what is the foreign sponsors'."""
+    """A user with a role at another sponsor, who requests data of the foreign sponsors."""
 
     role: str
     client: Client
@@ -333,7 +333,7 @@ class Attack:
     theirs: dict[str, set[Any]]
 
     def find_faults(self, name: str, ask: Callable[[], HttpResponse], typed: str, is_open: bool) -> list[Any]:
-        """Asks, and undoes what that has changed. Returns what it shows or changes of the foreign sponsors.
+        """Send the request and undo its changes. Returns the foreign sponsors' data that it shows or changes.
 
         is_open: it may be answered as if it were about rows of one's own.
         """
@@ -365,7 +365,7 @@ class Attack:
 
 
 def is_refused(answer: HttpResponse) -> bool:
-    """Whether it says that there is nothing, or nothing for oneself; Django's admin leads to its first page then."""
+    """Return True if the answer denies the page or its existence; Django's admin leads to its first page then."""
     leads = answer.status_code == 302 and answer.headers["Location"] == "/admin/"
     return leads or answer.status_code in (403, 404, 405)
 
@@ -385,7 +385,7 @@ def test_no_role_of_another_sponsor_sees_or_changes_anything() -> None:
     visitors = [("all groups", person(alpha, roles)), *((one, person(alpha, [one])) for one in roles)]
     rows = digest_rows(), rows_of(made.foreign)
     attacks = [Attack(role, client, made, *rows) for role, client in visitors]
-    # Who has one role is not asked for the pages that are refused to who has all of them.
+    # Pages refused to a user with all roles are not tried with a single role.
     shown = {name: at for name, at in made.pages.items() if not is_refused(attacks[0].client.get(at))}
     found = list[Any]()
     for attack in attacks:

@@ -33,7 +33,7 @@ PARTS = {  # what pages load or poll
 }
 READ = ("title", "aria-label", "placeholder", "alt", "data-label")  # attributes that people read or hear
 ENGLISH = re.compile(r"\b(the|of|is|are|and|with|for|not|from|has|have|this|that|were|to|by|it|its|only|at|can|may)\b")
-# What rows, programs or people have said; and of Django what it has put together in English before a page is asked for.
+# Texts by rows, programs or people, and texts that Django composed in English before the request of a page.
 DATA = re.compile(
     r"""(?x) City\ Library | Hooli | read\ timeout | mailbox\ full | the\ vendor's\ list | has\ not\ been\ paid
     | library\ opens | We\ open | Copy\ of | -name-for-a-slug | ^all\ sponsors$ | ^English$
@@ -43,7 +43,7 @@ DATA = re.compile(
 
 
 class Texts(HTMLParser):
-    """What a page says, without scripts and styles, what is typed into it, and what is shown as code."""
+    """The texts of a page, without scripts, styles, typed values and code."""
 
     SILENT = ("script", "style", "code", "pre", "textarea")
 
@@ -79,7 +79,7 @@ def english(page):
 
 @cache
 def has_a_german_one(text):
-    """Whether the catalogue has another text for it; pages have most of theirs in common."""
+    """Return True if the catalogue has another text for it; pages share most of their texts."""
     return bool(re.search(r"[a-z]{3}", text)) and translation.gettext(text) != text
 
 

@@ -79,7 +79,7 @@ def waits() -> dict[tuple[int, str], tuple[str, float]]:
 
 
 def later(by: timedelta) -> None:
-    """Time passes: all that is stored happened earlier by so much."""
+    """Let time pass: move all stored events back by this much."""
     MessageEvent.objects.update(at=F("at") - by, stored_at=F("stored_at") - by)
     Message.objects.update(sent_at=F("sent_at") - by)
     ReceiverWait.objects.update(since=F("since") - by, until=F("until") - by)
@@ -331,7 +331,7 @@ def test_a_reported_wait_is_forgotten_after_a_quiet_time(seconds: float, ago: fl
 
 
 class QuotingService(VendorServer):
-    """A service that tries each mail at once, and hands on what the receiver says."""
+    """A service that tries each mail immediately, and hands on the receiver's answer."""
 
     def __init__(self, moods: dict[str, str], account: str = "") -> None:
         super().__init__()

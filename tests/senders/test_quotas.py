@@ -1,4 +1,4 @@
-"""Quotas of sponsors: what is used, who is refused, what is held, and what goes on when there is room again."""
+"""Quotas of sponsors: use, refusals, held messages, and their release once room returns."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -258,7 +258,7 @@ def test_a_retry_adds_work_and_asks_the_quota(login: Credential) -> None:
 
 
 def night(login: Credential, when: datetime = NOON) -> None:
-    """Run the vendor's night that is due then."""
+    """Run the vendor's night due then."""
     Vendor.objects.filter(pk=login.vendor_id).update(
         created_at=when - timedelta(days=30), dispatch_at=when.time(), time_zone="UTC"
     )

@@ -1,4 +1,4 @@
-"""The waiter (document 004): what is parked, how it comes back, and what happens when things go wrong in between."""
+"""The waiter (document 004): parked tasks, their return, and failures in between."""
 
 import asyncio
 import os
@@ -361,7 +361,7 @@ def test_a_task_can_be_parked_out_of_a_running_event_loop(queue: str) -> None:
 
 
 def run_as_received(row: ParkedTask, mark: uuid.UUID) -> None:
-    """What a worker does with the released message before the task's own code."""
+    """Treat the released message as a worker does before the task's own code."""
     note.push_request(id=row.task_id, **{MARK: [row.pk, str(mark)]})
     try:
         note.before_start(row.task_id, (), {})

@@ -1,4 +1,4 @@
-"""What the waiter releases, run by a real worker: once each, whatever was killed, retried or chained."""
+"""Tasks released by the waiter, run by a real worker: once each, despite kills, retries or chains."""
 
 import os
 import signal

@@ -1,7 +1,7 @@
-"""What an adapter tells of a call while it lasts: which letters the vendor may have by now, and what it said of each.
+"""An adapter's notes during a call: letters that the vendor may have by now, and its answer to each.
 
-The caller keeps that for the case that its process is killed. Other adapters tell nothing: all letters of their call
-may have arrived.
+The caller keeps them in case its process is killed. Other adapters tell nothing: all letters of their call may have
+arrived.
 """
 
 from collections.abc import Sequence

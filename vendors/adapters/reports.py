@@ -112,7 +112,7 @@ class FetchesReports(ABC):
 
     @abstractmethod
     def fetch_reports(self) -> AsyncIterator[FetchedReports]:
-        """Yield waiting reports, as many as fit into about a minute. Each may come again until it is settled.
+        """Yield waiting reports for about a minute. Each may come again until settled.
 
         Raises OSError with a sentence.
         """
@@ -129,7 +129,7 @@ class UnreadableEntry:
 
 
 class NotTheVendor(Exception):
-    """The report has no valid signature of the vendor."""
+    """The report lacks a valid signature of the vendor."""
 
 
 class BadReport(ValueError):

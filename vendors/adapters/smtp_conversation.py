@@ -1,4 +1,4 @@
-"""One SMTP connection, which always knows whether the end of a mail may have been sent (RFC 5321, RFC 1047)."""
+"""One SMTP connection. It always knows if it may have sent the end of a mail (RFC 5321, RFC 1047)."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ class Conversation(Wire):
                 return
 
     def _end_within(self) -> Outcome:
-        """Return the outcome if the relay refuses before the end: whatever it says, it has not seen that.
+        """Return the outcome if the relay refuses before it has seen the end of the mail.
 
         Raises CallError if it does not refuse.
         """
@@ -268,7 +268,7 @@ class Conversation(Wire):
         raise CallError(self._failure, written=self.written)
 
     def _pop(self) -> SmtpReply:
-        """Return a reply that is here."""
+        """Return a reply that has arrived."""
         self._unread = 0
         return self._replies.popleft()
 
@@ -331,7 +331,7 @@ def mail_size(mail: Sequence[bytes]) -> int:
 
 
 def refuse_size(size: int, most: int) -> Refused:
-    """Return the refusal of a mail that is larger than its relay takes."""
+    """Return the refusal of a mail above its relay's SIZE."""
     return refuse_letter(f"the mail has {size:,} bytes, and the relay takes {most:,}", LetterPart.SIZE)
 
 

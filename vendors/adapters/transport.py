@@ -18,7 +18,7 @@ from vendors.outcomes import CallError
 
 
 class Deadlines:
-    """Limits blocks `with deadlines:` to so many seconds; then they end with TimeoutError.
+    """Limits blocks `with deadlines:` to a number of seconds; then they end with TimeoutError.
 
     A task may be in only one block of the same Deadlines. A cancellation from outside stays a cancellation.
     """
@@ -28,7 +28,7 @@ class Deadlines:
         self._ends: dict[asyncio.Task[Any], float] = {}
         self._late: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._next = 0.0  # when the timer looks, at the latest at the first end
+        self._next = 0.0  # next look of the timer, at the latest at the first end
         self._loop: asyncio.AbstractEventLoop | None = None  # kept, because asking costs a system call
 
     def __enter__(self) -> None:
@@ -144,7 +144,7 @@ class Pool(Generic[C]):
         return connection
 
     def put_back(self, connection: C) -> None:
-        """Return a connection after its exchange, whatever the result."""
+        """Return a connection after its exchange, successful or not."""
         self._slots.release()
         if self._closed or not connection.reusable():
             connection.abort()
@@ -156,7 +156,7 @@ class Pool(Generic[C]):
             self._reaper = self._loop.call_later(self._idle_max, self._reap)
 
     def _reap(self) -> None:
-        """Close connections that were idle for too long, the oldest first."""
+        """Close connections idle for too long, the oldest first."""
         loop = self._loop
         assert loop is not None
         while self._idle and self._idle[0].idle_since + self._idle_max <= loop.time():

@@ -23,7 +23,7 @@ TEXT_MAX = 2_000
 """Characters of an answer that are read."""
 _ADDRESS = re.compile(r"[^\s<>:;,()\"]{1,254}@[^\s<>:;,()\"]{1,254}")
 _MARK = "\N{CURRENCY SIGN}"  # stands for an address, so that answers to many recipients are the same
-# A server may begin with an address, or leave it out, and say what it is: "<ann@example.org> is disabled".
+# A server may begin with an address, or leave it out, and give its state: "<ann@example.org> is disabled".
 _NAMED = re.compile(
     rf"(^|\bsaid: ?)([^\w{_MARK}]*(?:\d[\d\W]*?)?)"
     rf"(?:{_MARK}\W{{0,6}}(?=(?:was|were|not|unknown|isn't|doesn't|didn't|user unknown)\b)"
@@ -90,7 +90,7 @@ _OF_RECEIVER = re.compile(
     r"|(?<![\d.])[45]\.(1\.([1-6]|10)|4\.(4|310))(?![\d.])",
     re.IGNORECASE,
 )
-# Words that an answer about a recipient does not have, unless its code says that there is no such recipient.
+# Words that an answer about a recipient does not have, unless its code says that the recipient does not exist.
 _OURS = re.compile(
     r"\byour (mail ?|e-?mail )?(server|host|ip|domain|network|account|login|password|api|credentials|sender|hostname)\b"
     r"|\b(outgoing|outbound|reputation|dmarc|dkim|spf)\b|\bsend(ing|er'?s?) (limit|quota|rate|ip|domain|host)\b"
@@ -99,7 +99,7 @@ _OURS = re.compile(
 )
 _NO_RECIPIENT = re.compile(r"[45]\.1\.([1236]|10)|[45]\.2\.122")
 _RECEIVES = re.compile(r"receiv|recipient('s)? .{0,30}limit", re.IGNORECASE)
-# A user of whom a service says no more may be our login.
+# A user may be our login if the service says no more about it.
 _USER = re.compile(
     r"[\W\d_]*((unknown|invalid|wrong|no such|disabled|inactive) user"
     r"|user (is |was )?(not (found|active)|unknown|invalid|disabled|inactive|suspended|locked|does not exist))[\W\d_]*",
@@ -119,7 +119,7 @@ class AnswerCause(StrEnum):
     RECIPIENT = "recipient"  # the address, the mailbox, or its owner's wish
     CONTENT = "content"  # the letter: its size, form or files
     US = "us"  # login, sender address, reputation, policy
-    CAPACITY = "capacity"  # a quota or a rate of ours; it ends by itself
+    CAPACITY = "capacity"  # a quota or a rate of ours; it ends without help
     VENDOR = "vendor"  # the server is down or broken
     UNKNOWN = "unknown"
 
@@ -139,7 +139,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class ReplyRule:
-    """Conditions, all of which must hold. `enhanced` and `code` match whole values; `text` is searched for."""
+    """Conditions that must all hold. `enhanced` and `code` match whole values; `text` is searched for."""
 
     judgement: Judgement
     code: re.Pattern[str] | None
@@ -159,7 +159,7 @@ class ReplyRule:
 
 @dataclass(frozen=True, slots=True)
 class SubjectRule:
-    """Judges by the subject of the sentence, if it names one. `alone`: whatever the sentence says of it."""
+    """Judges by the subject of the sentence, if it names one. `alone`: without regard to its state."""
 
     alone: bool = False
 
@@ -176,9 +176,8 @@ def judge_reply(code: int | None, text: str, enhanced: str = "", *, is_early: bo
 
     `code`: the basic code, if known. `enhanced`: the code of RFC 3463; if "", the first one in the text counts.
     `is_early`: True if the server does not know the recipient yet, so the answer is not about the recipient; False if
-    it answers RCPT; None if neither is known.
-    Addresses and links in the text are not read. Names of vendors' codes that are known decide before anything else,
-    then the reply of another server that the text quotes, then the whole text.
+    it answers RCPT; None if neither is known. Addresses and links in the text are not read. Known names of vendors'
+    codes decide before anything else, then the reply of another server that the text quotes, then the whole text.
     """
     said = text[:TEXT_MAX]
     return _judge_said(code, _ADDRESS.sub(_MARK, said) if "@" in said else said, enhanced, is_early)
@@ -193,7 +192,7 @@ def _judge_said(code: int | None, text: str, enhanced: str, is_early: bool | Non
         return Judgement(named)
     reduced = _reduce(text.replace(name, " ") if name else text, is_server=bool(code or enhanced))
     judged = _judge_reduced(code, reduced, enhanced, is_early)
-    # A name that blames us in general is overruled by words about a rate or quota, which ends by itself.
+    # A name that blames us in general is overruled by words about a rate or quota, because those end without help.
     return Judgement(named) if named and judged.cause != AnswerCause.CAPACITY else judged
 
 
@@ -223,7 +222,7 @@ def _judge_reduced(code: int | None, text: str, enhanced: str, is_early: bool | 
 
 
 def _names_no_receiver(said: str, enhanced: str) -> bool:
-    """Tell whether a domain does not exist, and no word says that it is the recipient's."""
+    """Return True if a domain does not exist and no word calls it the recipient's."""
     return _NO_DOMAIN.search(said) is not None and _OF_RECEIVER.search(f"{enhanced} {said}") is None
 
 
@@ -268,7 +267,7 @@ def _keep_list(link: re.Match[str]) -> str:
 
 
 def is_of_server(code: str, enhanced: str, text: str) -> bool:
-    """Tell whether a mail server said it, not a service: it has a code of SMTP, or its words begin with one."""
+    """Return True if a mail server gave the answer, not a service: its code or its first word is an SMTP code."""
     return bool(code or enhanced or _BASIC.match(text))
 
 

@@ -1,4 +1,4 @@
-"""What follows from an answer: one table of cause and proof, from which docs/explanation/causes.md is made."""
+"""The consequences of an answer: one table of cause and proof, the source of docs/explanation/causes.md."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

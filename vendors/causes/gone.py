@@ -1,7 +1,7 @@
-"""Whether an answer says that its recipient is gone. Every door that may suppress a recipient asks here.
+"""Judges if an answer calls its recipient gone. Every door that may suppress a recipient asks here.
 
 A false "gone" loses a recipient for good, a false "not gone" costs a few more refusals. So a code proves it only if no
-words contradict it, and words only if there is no clear code.
+words contradict it, and words only without a clear code.
 """
 
 import re
@@ -19,7 +19,7 @@ class Gone(IntEnum):
     NOT = 0  # it speaks of something else, such as a full mailbox or us
     UNSAID = 1
     CLOSED = 2  # out of use, perhaps for a while; enough for a bounce, which comes after all tries
-    UNKNOWN = 3  # there is no such recipient
+    UNKNOWN = 3  # the recipient does not exist
 
 
 # Enhanced codes without their class (RFC 3463, RFC 7505, Exchange Online).
@@ -90,7 +90,7 @@ def judge_gone(text: str, *, basic: str = "", detail: str = "") -> Gone:
 
 
 def names_unknown_code(enhanced: str) -> bool:
-    """Return True for a code such as 5.1.1, which says that there is no such recipient."""
+    """Return True for a code such as 5.1.1: the recipient does not exist."""
     return enhanced.partition(".")[2] in _UNKNOWN
 
 

@@ -1,7 +1,7 @@
-"""Reads whom or what an answer speaks of, and what it says of it.
+"""Finds the subject of an answer, such as a recipient or an account, and the state that it reports.
 
-Words alone mislead: "blocked" may be said of a phone number, an account or a file. So the nearest subject of a state
-decides, in whichever order they stand. Subjects, states and their causes are data (subjects.toml).
+Words alone mislead: "blocked" may be said of a phone number, an account or a file. So the subject nearest to a state
+decides, before or after it. Subjects, states and their causes are data (subjects.toml).
 """
 
 import re
@@ -121,12 +121,15 @@ def _cause_of_nearest(subjects: list[str], state: str, causes: Causes) -> str:
 
 
 def _is_complement(subject: re.Match[str], state: re.Match[str]) -> bool:
-    """Tell whether it says what the subject before is not: "The sender is not a valid number"."""
+    """Return True if the subject completes the state: "number" in "The sender is not a valid number"."""
     return subject.start() >= state.end() and state[0].lower().startswith(("not a ", "not an "))
 
 
 def _is_beside(subject: re.Match[str], state: re.Match[str]) -> bool:
-    """Tell whether they may be a pair. "Messages exceed the limit" speaks of the limit: each answer is of a message."""
+    """Return True if the two may be a pair.
+
+    "Messages exceed the limit" speaks of the limit: each answer is of a message.
+    """
     overlap = subject.start() < state.end() and state.start() < subject.end()
     return not overlap and (subject.lastgroup, state.lastgroup) != (
         "message",
@@ -171,5 +174,5 @@ def _bounded(word: str) -> str:
     """Return a pattern for whole words; Chinese, Japanese, Korean and Thai words stand without blanks."""
     if any(sign >= "\u2e80" or "\u0e00" <= sign <= "\u0e7f" for sign in word):
         return word
-    start, end = (r"(?<![a-z0-9])", r"(?![a-z0-9])") if word.isascii() else (r"\b", r"\b")  # Chinese may follow at once
+    start, end = (r"(?<![a-z0-9])", r"(?![a-z0-9])") if word.isascii() else (r"\b", r"\b")  # Chinese may adjoin it
     return rf"{start}(?:{_BLANK.sub(' +', word.replace(' ?', ' *'))}){end}"

@@ -1,4 +1,4 @@
-"""What a report means for a letter that was accepted: its cause, its kind of bounce, and whether a receiver waits."""
+"""Judges a report on an accepted letter: its cause, its kind of bounce, and any wait of its receiver."""
 
 import re
 from dataclasses import dataclass
@@ -26,11 +26,11 @@ class ReportJudgement:
 def judge_return(
     bounce: BounceKind, code: str, note: str, *, cause: str = "", delayed: bool = False
 ) -> ReportJudgement:
-    """Judge a report that a letter has failed, or is delayed.
+    """Judge a report of a failed or delayed letter.
 
     `bounce`: the kind that the reporter states. Words about us, a rate or the content overrule it, and words about a
-    broken server make "hard" "soft", because only a recipient's own fault may suppress it at once. `cause`: what the
-    vendor's own code means, if that is known.
+    broken server make "hard" "soft", because only a recipient's own fault may suppress it immediately. `cause`: the
+    meaning of the vendor's own code, if known.
     """
     judged = Judgement(AnswerCause(cause)) if cause else _judge_text(code, note)
     if cause and judged.cause == AnswerCause.RECIPIENT and note:  # its words may still quote a server about us

@@ -1,4 +1,4 @@
-"""Whom an answer about us or our rate concerns: a receiving domain, a sender address, or the whole credential."""
+"""The scope of an answer about us or our rate: a receiving domain, a sender address, or the whole credential."""
 
 import re
 from enum import StrEnum
@@ -13,10 +13,10 @@ class Speaker(StrEnum):
     SESSION = "session"  # a relay, before it knows the recipient
     RELAY = "relay"  # a relay that knows the recipient; it may pass on the receiver's words
     SERVICE = "service"  # a service, in the answer to a request
-    REPORT = "report"  # a bounce or delivery report of a message that was accepted
+    REPORT = "report"  # a bounce or delivery report of an accepted message
 
 
-# Words of a relay about our login, sender or account there, whichever recipient they answer.
+# Words of a relay about our login, sender or account there, for any recipient.
 _OF_RELAY = re.compile(
     r"\brelay(?!\w*\.)|authenticat(?!ion (information|checks))|unauthenticated|\blog ?-?in\b"
     r"|sender address (rejected: )?(not|domain)|bad sender|not owned|rcpthosts|\baccount\b|not verified|quota"

@@ -1,7 +1,7 @@
 """The codes of services that only their own lists explain, such as 1 or 400: services.toml, one table a service.
 
-A service is known by the host that is called, by the name that a description or an adapter gives it, or by a link in
-its answer. A listed code decides, whatever words stand beside it. Causes are plain words here, because
+A service is known by the called host, by the name that a description or an adapter gives it, or by a link in its
+answer. A listed code decides over the words beside it. Causes are plain words here, because
 `vendors/causes/__init__.py` needs this module.
 """
 
@@ -39,17 +39,17 @@ class ServiceCodes:
     others: str = ""
 
     def leaves_to_text(self, code: str) -> bool:
-        """Tell whether the words decide beside this code, or it is none."""
+        """Return True if the words decide, beside this code or without a code."""
         return not self.others or not code or _plain(code) in self.by_text
 
     def find_cause(self, *codes: str, reported: bool = False) -> str:
-        """Return the cause of the first code that is listed; "" if none is. `reported`: a delivery report has them."""
+        """Return the cause of the first listed code; "" without one. `reported`: a delivery report has them."""
         listed = self.reports if reported else self.answers
         return next((listed[code] for one in codes if (code := _plain(one)) in listed), "")
 
 
 def find_service(name: str = "", url: str = "") -> ServiceCodes | None:
-    """Return the table of the service that is called at this URL, else of that with this name; None if none is."""
+    """Return the table of the service at this URL, else of the service with this name, else None."""
     by_name, by_host = _tables()
     found = _find_host(urlsplit(url).hostname or "", by_host) if url else None
     return found or by_name.get(name.strip().casefold())

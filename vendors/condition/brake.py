@@ -1,14 +1,14 @@
 """The brake of a credential: after several doubts in a row its calls stop, except one probe at a time.
 
 A doubt is a call whose answer is lost or proves nothing. Doubts cost more than anything else here: a person may have to
-settle each one. So a process stops when as many calls in a row have ended in doubt as its adapter has connections, at
-most DOUBTS_MOST, and tells everybody by the credential's row.
+settle each one. A process stops once the calls in doubt in a row equal its adapter's connections, at most DOUBTS_MOST.
+It tells everybody by the credential's row.
 
 While the brake is on, `retry_after_until` keeps all calls away. From that time on one sender may take the probe: it
-closes the credential again for the length of the call (a lease), under a number that its claim names. So a sender that
+closes the credential again for the length of the call (a lease), under a number named by its claim. So a sender that
 dies with the probe delays the next one only. A repeat of a doubt sends a letter, so it takes the probe too. A clear
-answer releases the brake: accepted, refused, or told to wait. A doubt, or no connection, puts the next probe off, twice
-as long each time.
+answer releases the brake: accepted, refused, or told to wait. A doubt, or no connection, puts the next probe off, and
+doubles the wait.
 
 Each statement takes its turn (vendors/locks.py): earlier claims end, later ones see the brake. An operator may hold the
 brake, so that nobody probes, or release it.
@@ -20,7 +20,7 @@ from vendors.locks import CREDENTIAL_ALONE
 
 DOUBTS_MOST = 20  # calls in a row in doubt that put the brake on, however many connections an adapter has
 WAIT_FIRST, WAIT_MOST = 5.0, 300.0  # seconds until the first probe, and between two of them
-RECOVERED = 120.0  # seconds after a release from which the waits begin with WAIT_FIRST again
+RECOVERED = 120.0  # seconds after a release; a brake put on later begins with WAIT_FIRST
 TAKING = 10.0  # seconds for a probe's permit and claim
 
 # In a claim, for a credential c: it is closed to everybody, except to the sender that has taken the probe.

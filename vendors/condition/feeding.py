@@ -1,4 +1,4 @@
-"""Senders tell here how calls ended. A credential's row is written once a second at most, and on a change at once.
+"""Records the outcomes of calls. A credential's row is written at most once a second, and directly on a change.
 
 A process keeps one `ConditionFeed` for each credential it calls. All its streams share it, so a row of bad answers is
 counted across jobs.
@@ -53,8 +53,8 @@ RETURNING k.doubts
 def is_clear(outcome: Outcome | None) -> bool | None:
     """Return True for an answer that ends a row of doubts, False for a doubt, None if there was no answer at all.
 
-    A vendor that has the message and reports on it later is no doubt, nor is an answer that pauses the credential. A
-    connection that never came about is neither, nor is a mail that waits because its round broke off before it.
+    Four outcomes raise no doubt: the vendor has the message and reports later; the answer pauses the credential; no
+    connection came about; the mail waits because its round broke off before it.
     """
     if isinstance(outcome, InDoubt):
         return outcome.pause or outcome.wait > 0
@@ -96,8 +96,8 @@ class AnswerSpan:
 class ConditionFeed:
     """The answers of one credential in this process. `receiver`: a receiving domain, if not the whole credential.
 
-    For the brake, in seconds of time.monotonic: `clear_at`: when the last clear answer came; `doubt_at`: when the last
-    call ended in doubt.
+    For the brake, in seconds of time.monotonic: `clear_at`: time of the last clear answer; `doubt_at`: end of the last
+    call in doubt.
     """
 
     def __init__(self, credential_id: int, destination: int, receiver: str, wake: Callable[[], None]) -> None:
@@ -111,7 +111,7 @@ class ConditionFeed:
         self._was_good: bool | None = None  # as last written by this process
 
     def note(self, outcome: Outcome | None, good: bool | None, text: str = "") -> None:
-        """Count how a call ended. `good`: Adapter.is_good; `text`: a bad answer without its recipient."""
+        """Count a call's outcome. `good`: Adapter.is_good; `text`: a bad answer without its recipient."""
         now, span = time.monotonic(), self._span
         if good:
             if self._was_good and span.last_at is None:  # the usual case costs nothing
@@ -161,7 +161,7 @@ class ConditionFeed:
         return 0.0 if is_good != self._was_good else max(0.0, self._written_at + EVERY - time.monotonic())
 
     async def write(self, rows: Any) -> None:
-        """Write what was noted since the last time. After an error of the database it is written later."""
+        """Write the notes since the last write. After a database error the next write includes them."""
         if not self.is_unwritten:
             return
         span, self._span = self._span, AnswerSpan()
@@ -203,7 +203,7 @@ class ConditionFeeds:
     async def close(self) -> None:
         """Write everything now, for LAST_WRITE seconds at most, and end the task that writes.
 
-        What the database refuses, or is too slow for, is left out: the next answer tells the same.
+        Drops notes that the database refuses or is too slow for: the next answer tells the same.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_WRITE):

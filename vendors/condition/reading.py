@@ -49,8 +49,8 @@ RESUME_VENDOR, CONFIRM_VENDOR = gettext_noop("Resume this vendor"), gettext_noop
 RESUME_LOGIN, ENTER_SECRET = gettext_noop("Resume this login"), gettext_noop("Enter its secret")
 RAISE_LIMIT, TRY_NOW = gettext_noop("Raise the limit"), gettext_noop("Try now")
 RELEASE = gettext_noop("Release the brake")
-# From the best to the worst: a vendor is as its best credential is. One never tried says nothing beside one that was,
-# even if that one is shut now.
+# From the best to the worst: a vendor is as its best credential is. One never tried says nothing beside a tried one,
+# even if the latter is shut now.
 _ORDER = (
     ConditionKind.WORKS, ConditionKind.SILENT, ConditionKind.FAILING, ConditionKind.SHUT, ConditionKind.UNTRIED,
 )  # fmt: skip
@@ -62,7 +62,7 @@ def conditions_of_credentials(ids: Collection[int]) -> dict[int, Condition]:
 
 
 def conditions_of_vendors(ids: Collection[int]) -> dict[int, Condition]:
-    """Return the condition of each vendor by its id: why it is shut itself, else its best credential's condition."""
+    """Return the condition of each vendor by its id: its own if shut, else its best credential's."""
     found: dict[int, list[Condition]] = {vendor: [] for vendor in ids}
     for row in _rows(OF_VENDORS, ids):
         found[row.vendor_id].append(_of_row(row))
@@ -70,7 +70,7 @@ def conditions_of_vendors(ids: Collection[int]) -> dict[int, Condition]:
 
 
 def conditions_to_mend(vendors: Collection[int] | None) -> list[tuple[int, int, Condition]]:
-    """Return (vendor, credential, condition) of the credentials that are shut or braked. None: of all vendors."""
+    """Return (vendor, credential, condition) of the shut or braked credentials. None: of all vendors."""
     with connection.cursor() as cursor:
         cursor.execute(TO_MEND, {"ids": None if vendors is None else list(vendors)})
         rows = [_Row(*row) for row in cursor.fetchall()]
@@ -78,7 +78,7 @@ def conditions_to_mend(vendors: Collection[int] | None) -> list[tuple[int, int, 
 
 
 def condition_of_route(conditions: Iterable[Condition]) -> Condition:
-    """Return the best of a route's conditions, by credential. A credential that was never tried may be called."""
+    """Return the best of a route's conditions, by credential. A credential never tried may be called."""
     found = list(conditions)
     return combine_conditions([one for one in found if one.kind is not ConditionKind.SHUT] or found)
 
@@ -157,7 +157,7 @@ def _of_row(row: _Row) -> Condition:
 
 
 def _of_shut(row: _Row) -> Condition | None:
-    """Return the condition of a credential that is shut until somebody acts."""
+    """Return the condition of a credential shut until somebody acts."""
     who = row.governor
     why: str | None
     login = f"{row.slug} {row.name}"

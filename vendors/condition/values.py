@@ -21,15 +21,15 @@ class ConditionKind(StrEnum):
 class Mender(StrEnum):
     """Who can make calls possible again."""
 
-    NOBODY = "nobody"  # it needs nobody: it ends by itself
-    VENDOR = "vendor"  # the vendor; mailhub finds out by itself
-    OPERATOR = "operator"  # whoever runs the installation
+    NOBODY = "nobody"  # nobody: it ends without help
+    VENDOR = "vendor"  # the vendor; mailhub notices without help
+    OPERATOR = "operator"  # the people who run the installation
     OWNER = "owner"  # the users of the sponsor who owns the vendor
 
 
 @dataclass(frozen=True, slots=True)
 class Mending:
-    """What whoever may do it can do. `command`: after manage.py; `button`: the label of its button."""
+    """A remedy for the people who may apply it. `command`: after manage.py; `button`: the label of its button."""
 
     mender: Mender
     command: str = ""
@@ -44,10 +44,10 @@ class Condition:
     """The condition of a vendor, a credential, or a receiving domain at a credential.
 
     `since`: begin of this state, where it is known. `tries`: bad answers since `since`; `answer`: the last of them, in
-    the vendor's words and without its recipient; `cause`: its AnswerCause, or "". `until`: when calls may start again
-    by themselves; None: nobody knows. `reason`: why it is shut; `brief`: the same for readers who may not know it
-    (vendors.ownership.is_disclosed). `is_braked`: several doubts have stopped its calls, and `until` is the time of the
-    next probe; `is_held`: an operator allows no probe. `good_at`: the last good answer.
+    the vendor's words and without its recipient; `cause`: its AnswerCause, or "". `until`: time from which calls may
+    start again without help; None: unknown. `reason`: explains the shut state; `brief`: the same for readers who may
+    not know it (vendors.ownership.is_disclosed). `is_braked`: several doubts have stopped its calls, and `until` is the
+    time of the next probe; `is_held`: an operator allows no probe. `good_at`: the last good answer.
     """
 
     kind: ConditionKind

@@ -111,7 +111,7 @@ class InvalidDescription(InvalidSettings):
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A checked file. `used`: every placeholder in what is sent."""
+    """A checked file. `used`: every placeholder in the sent texts."""
 
     source: str
     keys: DescriptionKeys
@@ -119,7 +119,7 @@ class Description:
 
     @property
     def lists(self) -> frozenset[str]:
-        """Return the names from LISTS that are sent."""
+        """Return the sent names from LISTS."""
         return frozenset(one.name for one in self.used if not one.space and one.name in LISTS)
 
 

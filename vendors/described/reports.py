@@ -34,7 +34,7 @@ from vendors.instants import in_utc, without_leap_second
 _LONGEST = 255  # characters of an id, a code or a note
 _MOST_CODE = 20
 _LONGEST_SMS = 1600
-_MOST_FIELDS = 65_536  # bytes of a body that is no JSON or contains its signature
+_MOST_FIELDS = 65_536  # bytes of a body other than JSON, or with its signature inside
 
 
 @lru_cache(maxsize=256)
@@ -186,7 +186,7 @@ def _careful(kind: str, note: str) -> str:
     return "soft bounce" if says_unknown(note) is False else kind
 
 
-# What a kind or a code stands for: the bounce, and the cause if the vendor's code tells it.
+# The meaning of a kind or a code: the bounce, and the cause if the vendor's code tells it.
 _BOUNCES: dict[str, tuple[Bounce, str]] = {
     "gone": ("hard", AnswerCause.RECIPIENT),
     "recipient": ("soft", AnswerCause.RECIPIENT),
@@ -205,7 +205,7 @@ def _text(value: Any) -> str:
 
 
 def _moment(value: Any) -> datetime:
-    """Parse ISO 8601, an RFC 5322 date or a Unix time in seconds or milliseconds. UTC if there is no zone."""
+    """Parse ISO 8601, an RFC 5322 date or a Unix time in seconds or milliseconds. UTC without a zone."""
     try:
         number = as_time(value)
     except ValueError:

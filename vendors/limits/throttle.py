@@ -2,9 +2,9 @@
 
 A place counts from its grant until W seconds after its call ended. If the end is never reported, it counts until W
 seconds after the end of its hold. So at the vendor's own clock no span of W seconds holds more calls than the limit L,
-whatever the latency: of L + 1 calls that arrive within W, the one granted last would have found the other L places
-still taken. If places were stamped at the grant (document 000), a window of 5 could hold 8. The price: a limit of L per
-W seconds allows L per W + latency.
+at any latency: if L + 1 calls arrived within W, the last grant would have found the other L places still taken. If
+places were stamped at the grant (document 000), a window of 5 could hold 8. The price: a limit of L per W seconds
+allows L per W + latency.
 
 The proof needs three things:
 - Clocks that never free a place too early: a place is stamped with the later of Redis's clock and ours, and requested
@@ -16,7 +16,7 @@ The proof needs three things:
 Memory: 80 to 100 bytes for each place in each of two sets, for as long as the longest window. 1,000,000 places a day
 take about 200 MB of Redis. Added to that are the notes of the vendor's last 20,000 grants, each of up to 64 jobs.
 
-Sponsors share the places by their weights, whatever the number of their streams and processes (shares.lua says how).
+Sponsors share the places by their weights; the number of their streams and processes does not count (shares.lua).
 
 SteadyClock is the clock of this process, which is compared with Redis's.
 """
@@ -213,9 +213,9 @@ class Throttle(_Script):
         `hold`: seconds from now by which each call has surely ended. `least`: the cost of the next message, which
         cannot be called with less. `note`: the grant's purpose, returned by `granted`. `waiter`: names a caller who
         needs several places and wants a reserved turn beside callers that take one at a time. Such a caller must ask
-        again when told to. `letters`: if one of them is to a receiver with limits: all those wanted, in their order.
-        Each takes its places in the windows of vendor, credential and receiver, or none. Behind one for which its
-        receiver has no room, others to the same receiver take none; behind one for which the vendor has none, no
+        again when told to. `letters`: all letters wanted, in their order, if one of them goes to a receiver with
+        limits. Each takes its places in the windows of vendor, credential and receiver, or none. Behind one for which
+        its receiver has no room, others to the same receiver take none; behind one for which the vendor has none, no
         other does. No cost is above Scope.dearest_for; one above a warm-up's limit of today finds no room. `asker`: the
         sponsors for which it asks; beside others it gets what their weights give them. Its wants add up to `want`.
         """
@@ -228,8 +228,8 @@ class Throttle(_Script):
     def done(self, scope: Scope, places: Iterable[str], receivers: Mapping[str, Iterable[str]] | None = None) -> None:
         """Report that the calls of these places have ended. Places of several grants may be mixed.
 
-        `receivers`: those of the places that are to each receiver with limits; None: it is not known. Omitting the
-        report, or sending it late or twice, can only make the throttle slower.
+        `receivers`: the places for each receiver with limits; None: unknown. Omitting the report, or sending it late or
+        twice, can only make the throttle slower.
         """
         self._run(self._done(scope, places, receivers))
 
@@ -295,10 +295,10 @@ class Throttle(_Script):
 
         Returns None, or Lost if Redis has this or a newer generation.
 
-        `entries`: (credential id, seconds until the latest end of its calls, units) of everything that was or may have
-        been called within the last `reach` seconds, the longest window of the vendor and its credentials. The seconds
-        count from now by the ledger's clock and are negative for calls that have ended. Grants of an older generation
-        that are missing from `entries` must be fenced. `version`: of a receiver's limits (Vendor.receivers_version).
+        `entries`: (credential id, seconds until the latest end of its calls, units) of each call made, or possibly
+        made, within the last `reach` seconds, the longest window of the vendor and its credentials. The seconds count
+        from now by the ledger's clock and are negative for calls that have ended. Grants of an older generation missing
+        from `entries` must be fenced. `version`: of a receiver's limits (Vendor.receivers_version).
         """
         seal = _seal(generation, version)
         word, number = _parsed(self._run(self._rebuild(vendor_id, seal, reach, entries, receiver)))

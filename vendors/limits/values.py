@@ -76,7 +76,7 @@ class Scope:
         return min((limit.units for limit in of_vendor + of_credential), default=None)
 
     def dearest_for(self, receiver: str = "") -> int | None:
-        """Return the cost of the dearest letter to this receiver that is ever called; None: any is.
+        """Return the highest cost of a letter to this receiver that may be called; None: no limit applies.
 
         A warm-up allows more on later days. Calls at a time are counted as calls: a dear letter is called alone.
         """

@@ -25,7 +25,7 @@ MOST_SECRET = 10_000  # characters
 
 
 def person() -> str:
-    """Return the user of this shell; "unknown" if it has no name, as in some containers."""
+    """Return the user of this shell; "unknown" for a user without a name, as in some containers."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -54,7 +54,7 @@ def pairs(typed: Iterable[str]) -> dict[str, str]:
 
 
 def windows(typed: Iterable[str]) -> list[LimitSpec]:
-    """Parse N/SECONDS ...: at most N calls in any so many seconds. Sorted by seconds."""
+    """Parse N/SECONDS ...: at most N calls in any window of SECONDS. Sorted by seconds."""
     found = [_window(word) for word in typed]
     if len({seconds for _, seconds in found}) < len(found):
         raise CommandError("two limits have the same window")

@@ -32,9 +32,9 @@ class ReceiverWait(models.Model):
     """A receiving domain that asked a credential to slow down. It is called again after `until`, slowly at first.
 
     The row is deleted once the receiver has accepted a message again. `receiver`: a group of vendors/receivers, or a
-    domain that is in none. `seconds`: how long it was last put off; the next wait is twice as long. `refused`: it
-    refused mail for good because of us, so a person should look. `reported`: by bounces or delivery reports, which come
-    after the acceptance of a relay or service; then the row stays some time longer.
+    domain outside all groups. `seconds`: length of the last wait; the next one doubles it. `refused`: it refused mail
+    for good because of us, so a person should look. `reported`: by bounces or delivery reports, which come after the
+    acceptance of a relay or service; then the row stays some time longer.
     """
 
     credential = models.ForeignKey(
@@ -121,10 +121,9 @@ class ReceiverStamp(models.Model):
 class ReceiverLimit(models.Model):
     """At most `units` calls to a receiving domain in any window of `seconds`.
 
-    The limits of vendor and credential hold beside it.
-    `receiver`: a group of vendors/receivers; "*" has all domains that are in none, together. A window of AT_A_TIME
-    limits connections. `grows_from`: a warm-up; on that day `units` are allowed, on each later one `growth` times as
-    many as on the day before, by the vendor's clock.
+    The limits of vendor and credential hold beside it. `receiver`: a group of vendors/receivers; "*" stands for all
+    domains outside groups, together. A window of AT_A_TIME limits connections. `grows_from`: a warm-up; on that day
+    `units` are allowed, on each later one `growth` times as many as on the day before, by the vendor's clock.
     """
 
     vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, related_name="receiver_limits", db_index=False)
@@ -145,7 +144,7 @@ class ReceiverLimit(models.Model):
         validators=[MinValueValidator(1.0), MaxValueValidator(10.0)],
         help_text=gettext_lazy("Each day so many times the day before"),
     )  # fmt: skip
-    may_be_gone = False  # no field: another row names the receiver, which may have no domain any more
+    may_be_gone = False  # no field: another row names the receiver; its domains may be gone
 
     class Meta:
         ordering = ["receiver", "seconds"]
@@ -183,7 +182,7 @@ class ReceiverLimit(models.Model):
         return Said(GROWS, now=now, then=then)
 
     def units_on(self, day: date) -> int:
-        """Return the units that are allowed on a day of the vendor's clock (engine/claiming/contexts.py)."""
+        """Return the units allowed on a day of the vendor's clock (engine/claiming/contexts.py)."""
         if self.grows_from is None:
             return self.units
         days = min(MOST_STEPS, max(0, (day - self.grows_from).days))
@@ -204,5 +203,5 @@ class ReceiverLimit(models.Model):
             raise ValidationError(Said(OTHER_VENDOR, credential=str(self.credential), vendor=of.slug))
 
     def _is_stored(self) -> bool:
-        """Whether the row names its receiver already: a group may lose its last domain."""
+        """Return True if the row names its receiver already: a group may lose its last domain."""
         return bool(self.pk) and ReceiverLimit.objects.filter(pk=self.pk, receiver=self.receiver).exists()

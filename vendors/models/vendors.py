@@ -81,7 +81,7 @@ def _zones_by_lower_name() -> dict[str, str]:
 
 
 def find_zone(name: str) -> str | None:
-    """Return the name of a time zone as the IANA list writes it, whatever its capitals; None: there is none."""
+    """Return a time zone's name as the IANA list writes it, found in any letter case; None: unknown."""
     return _zones_by_lower_name().get(name.lower())
 
 
@@ -247,7 +247,7 @@ class Credential(models.Model):
 
     # The brake (vendors/condition/brake.py). While it is on, `retry_after_until` is the time of the next probe, or the
     # end of the present probe's lease. `brake_held_at`: an operator holds it, so nothing probes. `brake_wait`: seconds
-    # between two probes. `probe_no`: names the present probe; `brake_no`: its value when the brake was put on.
+    # between two probes. `probe_no`: names the present probe; `brake_no`: its value at the start of the brake.
     braked_at = models.DateTimeField(null=True, editable=False)
     brake_held_at = models.DateTimeField(null=True, editable=False)
     brake_wait = models.FloatField(default=0.0, db_default=0.0, editable=False)

@@ -161,7 +161,7 @@ class PrintFile(FetchesReports, PrintsAddresses, DrawsSigns, Adapter):
     async def send(self, letters: Sequence[Letter]) -> list[Outcome]:
         made = await self._made(letters)
         if not self._weighing.locked():
-            await self._weigher.close()  # starts again when the next letters are weighed
+            await self._weigher.close()  # starts again with the next letters to weigh
         ready = [one for one in made if isinstance(one, Sheet)]
         if not ready:
             return [one for one in made if not isinstance(one, Sheet)]
@@ -181,7 +181,7 @@ class PrintFile(FetchesReports, PrintsAddresses, DrawsSigns, Adapter):
         return outcomes
 
     async def _made(self, letters: Sequence[Letter]) -> list[Sheet | Refused | NotSent]:
-        """Render as many letters as time allows; the others wait for the next batch."""
+        """Render letters while time allows; the others wait for the next batch."""
         maker = PageMaker()
         self._makers.append(maker)
         made: list[Sheet | Refused | NotSent] = []

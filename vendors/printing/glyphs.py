@@ -1,7 +1,7 @@
-"""Tells which signs the machine's fonts can show, so that a list is checked before a letter of empty boxes is made.
+"""Finds the signs that the machine's fonts can show, so a list is checked before a letter with empty boxes is made.
 
 The fonts are read by the child process that makes pages (process.py), and kept for some minutes. While they cannot be
-read, no sign counts as missing: the letters themselves are checked again when they are made.
+read, no sign counts as missing: the letters are checked again at their making.
 """
 
 import subprocess
@@ -30,7 +30,7 @@ def known_signs() -> bytes | None:
 
 
 def forget_signs() -> None:
-    """Read the fonts again when they are next needed."""
+    """Read the fonts again at the next need."""
     global _known
     with _lock:
         _known = (float("-inf"), None)
@@ -75,7 +75,7 @@ SCRIPTS = {
 
 
 def scripts_of_fonts() -> tuple[list[str], list[str]]:
-    """Return the scripts that the installed fonts have, and those that they lack; both empty: nothing is known."""
+    """Return the scripts that the installed fonts have, and those they lack; both empty: unknown."""
     if (signs := known_signs()) is None:
         return [], []
     lacking = [name for name, some in SCRIPTS.items() if process.missing_signs(some, signs)]

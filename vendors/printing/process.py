@@ -30,7 +30,7 @@ DOT = b'<svg xmlns="http://www.w3.org/2000/svg" width="1" height="1"/>'  # stand
 
 
 class Unprintable(BaseException):
-    """The reason why a letter cannot be rendered. Unlike an Exception, no library catches it.
+    """A letter cannot be rendered; the text says why. Unlike an Exception, no library catches it.
 
     `part`: at fault, a value of vendors.adapters.letter_faults.LetterPart, which this process does not import.
     """
@@ -60,7 +60,7 @@ def _too_long(*_: object) -> None:
 
 
 class MissingPart(logging.Handler):
-    """Aborts a letter when WeasyPrint reports that it leaves something out, such as an unreadable image."""
+    """Aborts a letter when WeasyPrint reports an omission, such as an unreadable image."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno >= logging.ERROR:

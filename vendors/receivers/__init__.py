@@ -1,7 +1,7 @@
 """The receiving domains: which provider's mail servers accept the mail of an address.
 
 A provider such as Gmail counts and slows a sender over all of its domains together, so its domains are one group. The
-table is data (receivers.toml). Operators' own rows win over it (vendors/receiver_domains.py); whoever reads rows hands
+table is data (receivers.toml). Operators' own rows win over it (vendors/receiver_domains.py); readers of the rows hand
 them over by `replace_own_domains`. No question is asked of DNS: an address is judged by its domain alone.
 """
 
@@ -19,7 +19,7 @@ KEPT = 4096  # a list has few domains that come often
 
 
 class GroupedDomains:
-    """The table with operators' rows over it, and the answers that were asked for last."""
+    """The table with operators' rows over it, and the answers to the latest questions."""
 
     def __init__(self, own: Mapping[str, str]) -> None:
         self.own = MappingProxyType(dict(own))

@@ -39,11 +39,11 @@ class HttpContract(AdapterContract):
 
     @abstractmethod
     def settings(self, url: str) -> dict[str, Any]:
-        """Return settings for a vendor at this URL, which has no path."""
+        """Return settings for a vendor at this URL, which lacks a path."""
 
     @abstractmethod
     def accepted(self, vendor_id: Any) -> VendorAnswer:
-        """Return the vendor's acceptance of a letter, with this id, whatever its type."""
+        """Return the vendor's acceptance of a letter, with this id of any type."""
 
     def cases(self) -> Iterable[Trial]:
         return http_cases(self.accepted, self.refused, self.impatient)

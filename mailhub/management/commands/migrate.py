@@ -27,7 +27,7 @@ LOCK = "SELECT pg_try_advisory_lock(hashtext('mailhub.migrate'))"
 UNLOCK = "SELECT pg_advisory_unlock(hashtext('mailhub.migrate'))"
 
 
-# How long `migrate` waits for a table's lock beside calls. Claims wait behind it for as long; it is shorter than
+# The wait of `migrate` for a table's lock beside calls. Claims wait behind it for the same time; it is shorter than
 # PostgreSQL's deadlock_timeout, so that only `migrate` gives way.
 LOCK_TIMEOUT = "500ms"
 LOCK_TRIES = 120
@@ -164,7 +164,7 @@ class Command(migrate.Command):
                 cursor.execute(UNLOCK)
 
     def _stop_calls(self, options: dict[str, Any]) -> bool:
-        """Forbid calls, then wait for those permitted before. Returns False if there are no tables for it yet."""
+        """Forbid calls, then wait for those permitted before. Returns False if the tables do not exist yet."""
         if not options["wait"] and not options["force"]:
             _refuse_while_mail_is_sent()
         before, began = guard.close(), time.monotonic()
@@ -184,7 +184,7 @@ class Command(migrate.Command):
         return True
 
     def _until_nobody_sends(self) -> None:
-        """Wait. Within a second senders notice that they may not claim, finish their calls and put their jobs back."""
+        """Wait. Within a second senders notice the prohibition, finish their calls and put their jobs back."""
         shown = 0
         while jobs := guard.alive(settings.LEASE_SECONDS):
             if jobs != shown:
@@ -219,7 +219,7 @@ def _is_true(cursor: Any, question: str) -> bool:
 
 
 def _read_plan(options: dict[str, Any]) -> list[Migration]:
-    """Return the migrations that are to be applied. Raises if their files cannot be read."""
+    """Return the migrations to apply. Raises if their files cannot be read."""
     executor = MigrationExecutor(connections[options["database"]])
     return [migration for migration, _ in executor.migration_plan(executor.loader.graph.leaf_nodes())]
 

@@ -1,4 +1,4 @@
-"""The last step: says what will be sent, when, at what cost, from whom; then sends."""
+"""The last step: shows the content, time, cost and sender of the mail; then sends."""
 
 from datetime import datetime
 from typing import Any
@@ -177,7 +177,7 @@ def _page(request: HttpRequest, draft: Draft, form: WhenForm | None, error: str 
 
 
 def _announce(draft: Draft, context: dict[str, Any]) -> dict[str, str]:
-    """Return the page's heading and its button: what will happen when the button is pressed.
+    """Return the page's heading and its button, which state the effect of pressing it.
 
     first_heading, first_button: the same if only the first ones are sent, with # for their number.
     """

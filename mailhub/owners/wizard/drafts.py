@@ -208,7 +208,7 @@ def sent(request: HttpRequest, draft_id: int) -> HttpResponse:
 
 
 def _tell_stored(request: HttpRequest, draft: Draft, campaign: Campaign) -> None:
-    """Say what has been done, in words that stay true on the page, and what the campaign waits for."""
+    """Show that the campaign is stored, and the reason of its next wait, in words that stay true on the page."""
     size = campaign.size
     text = ngettext(
         "“%(name)s” is stored, for %(size)s recipient.", "“%(name)s” is stored, for %(size)s recipients.", size

@@ -105,7 +105,7 @@ class MessageForm(forms.Form):
             self.initial["by"] = self.prefer(list(names))
 
     def _offers_urgent(self, sponsor: Sponsor) -> bool:
-        """Tell if the sponsor may send a list as urgent over one of its vendors, or if that is chosen already."""
+        """Return True if the sponsor may send a list as urgent over one of its vendors, or has chosen that already."""
         is_chosen = self.initial.get("mail_class") == MailClass.URGENT
         return is_chosen or Urgent.ALL in entitlements.rights_of(sponsor.pk).urgent.values()
 
@@ -265,7 +265,7 @@ def _read(file: Any) -> bytes:
 
 
 def _faults(draft: Draft) -> list[str]:
-    """Return why the message cannot be sent yet."""
+    """Return the faults that keep the message from being sent."""
     try:
         contents.of(draft)
     except BadInput as error:

@@ -49,7 +49,7 @@ def _found(draft: Draft) -> dict[str, Any]:
     return context
 
 
-# Which values of a spreadsheet a message is not given as they are shown there: how it gets them, and shows them.
+# Values of a spreadsheet that a message gets in another form than shown there: that form, and its display.
 GIVEN = (
     ("date", gettext_lazy("Dates"), "date"),
     ("time", gettext_lazy("Times"), "time"),
@@ -60,7 +60,7 @@ GIVEN = (
 
 
 def _of_sheet(draft: Draft, facts: dict[str, Any]) -> dict[str, Any]:
-    """What is to be decided and known of a spreadsheet. A check of before the update has none of it."""
+    """Decisions and facts about a spreadsheet. A check from before the update lacks them."""
     names = {one["header"]: one["field"] for one in facts["columns"]}
     examples = facts.get("examples", {})
     given = []
@@ -130,7 +130,7 @@ def columns(request: HttpRequest, draft: Draft) -> HttpResponse:
 @require_POST
 @step
 def hidden_rows(request: HttpRequest, draft: Draft) -> HttpResponse:
-    """Decide whether the rows that a spreadsheet hides are sent, too."""
+    """Decide about sending the hidden rows of a spreadsheet, too."""
     choice = request.POST.get("choice", "")
     if choice not in ("keep", "leave_out"):
         return redirect("draft_recipients", draft.pk)
