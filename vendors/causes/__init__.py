@@ -228,7 +228,8 @@ def _names_no_receiver(said: str, enhanced: str) -> bool:
 
 def _find_ours(said: str, enhanced: str) -> AnswerCause | None:
     """Return the cause if an answer that blames a recipient has words about us or our rate, else None."""
-    is_theirs = _NO_RECIPIENT.fullmatch(enhanced) or "suppress" in said.lower()  # a list of our account names recipients
+    # A list of our account names recipients, too.
+    is_theirs = _NO_RECIPIENT.fullmatch(enhanced) or "suppress" in said.lower()
     found = None if is_theirs else _OURS.search(said)
     if not found or (found["rate"] and _RECEIVES.search(said)):
         return None
