@@ -42,9 +42,11 @@ def main() -> None:
     from django.db import connections
 
     from campaigns import tasks  # noqa: F401
+    from campaigns.engine.journal import layout
     from mailhub import installation, worker_queues  # noqa: F401
     from vendors.adapters import http, smtp  # noqa: F401
 
+    layout.FOLDER = os.environ["JOURNALS_OF_TEST"]
     "localhost".encode("idna")
     connections.close_all()
     gc.collect()

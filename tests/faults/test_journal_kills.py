@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any
 
 import pytest
@@ -20,6 +21,7 @@ from aiosmtpd.controller import Controller
 from django.db import connection
 
 from campaigns.engine.finishing import journals
+from campaigns.engine.journal import layout
 from campaigns.models import Job, Message
 from tests import factories, forks
 from tests.faults import rounds
@@ -41,14 +43,14 @@ SESSIONS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_databa
 class Killer:
     """tests/faults/killing.py as a process."""
 
-    def __init__(self, log: IO[str]) -> None:
+    def __init__(self, log: IO[str], folder: Path) -> None:
         demand_slow("a sender that is killed")
         reads, writes = os.pipe()
         self._answers = open(reads)  # noqa: SIM115
         with open(writes, "wb") as answers:
             self._process = forks.start(
                 ["-m", "tests.faults.killing"],
-                env=environment(LEASE_SECONDS="300"),
+                env=environment(LEASE_SECONDS="300", JOURNALS_OF_TEST=str(folder)),
                 stdout=answers,
                 stderr=log,
                 pipe=True,
@@ -78,9 +80,11 @@ class Killer:
 
 
 @pytest.fixture
-def killer() -> Iterator[Killer]:
+def killer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Killer]:
+    """With a folder of its own: workers of other tests look at the common one, and whoever looks locks a journal."""
+    monkeypatch.setattr(layout, "FOLDER", str(tmp_path / "journals"))
     with tempfile.TemporaryFile("w+") as log:
-        made = Killer(log)
+        made = Killer(log, tmp_path / "journals")
         try:
             yield made
         finally:
