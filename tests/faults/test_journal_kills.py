@@ -156,7 +156,8 @@ def go_on(jobs: list[Job]) -> list[Job]:
     left = []
     for job in jobs:
         job.refresh_from_db()
-        if job.status in ("RECOVERING", "DISPATCHED", "ENQUEUED"):
+        waits = Message.objects.filter(id__gte=job.first_message, id__lt=job.end, dequeued_at=None).exists()
+        if waits and job.status in ("RECOVERING", "DISPATCHED", "ENQUEUED"):  # else nobody would be called
             wait_until(lambda job=job: open_again(job), "the job may go on")  # type: ignore[misc]
             left.append(take_again(job) if job.status != "ENQUEUED" else job)
         else:
