@@ -9,12 +9,13 @@ import asyncio
 import logging
 import os
 import tempfile
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.conf import settings
 from django.core.files.uploadedfile import UploadedFile
@@ -120,19 +121,6 @@ def too_large(most: int) -> Problem:
     return Problem("payload-too-large", f"At most {most:,} bytes are read.")
 
 
-if TYPE_CHECKING:  # where alone Django's class has a parameter
-    _BytesFile = UploadedFile[bytes]
-else:
-    _BytesFile = UploadedFile
-
-
-class NamelessFile(_BytesFile):
-    """A file of a form that closes itself, as Django forgets it if the request breaks off."""
-
-    def __del__(self) -> None:
-        self.close()
-
-
 class NamelessUploads(FileUploadHandler):
     """Stores files of forms like Django's own handler, but in unnamed files."""
 
@@ -140,13 +128,14 @@ class NamelessUploads(FileUploadHandler):
         super().new_file(*args, **kwargs)
         extra = self.content_type_extra
         named = tempfile.TemporaryFile()  # noqa: SIM115 (the request closes it)
-        self.file = NamelessFile(named, self.file_name, self.content_type, 0, self.charset, extra)
+        self.file = UploadedFile(named, self.file_name, self.content_type, 0, self.charset, extra)
+        weakref.finalize(self.file, named.close)  # Django forgets the file if the request breaks off
 
     def receive_data_chunk(self, raw_data: bytes, start: int) -> bytes | None:
         self.file.write(raw_data)
         return None
 
-    def file_complete(self, file_size: int) -> _BytesFile:
+    def file_complete(self, file_size: int) -> "UploadedFile[bytes]":
         self.file.seek(0)
         self.file.size = file_size
         return self.file
