@@ -195,7 +195,7 @@ def main() -> None:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else SECONDS
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else ROUNDS
     with stage():
-        from mailhub.front import keys
+        from campaigns.doors.front import keys
         from tests import factories
 
         vendor = factories.vendor(settings={"url": "http://127.0.0.1:9/letters"}, casters=())

@@ -4,8 +4,8 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from ninja import NinjaAPI
 
-from mailhub.front import problems
-from mailhub.front.keys import Key
+from campaigns.doors.front import problems
+from campaigns.doors.front.keys import Key
 from mailhub.urls import urlpatterns as project
 
 nothing = NinjaAPI(title="yardstick", urls_namespace="yardstick", openapi_url=None)

@@ -169,9 +169,19 @@ def every_table() -> Iterator[tuple[str, str, Query]]:
 
 
 def owners_pages(user: Any) -> Iterator[tuple[str, str, Query]]:  # noqa: C901
-    from campaigns.models import Approval, Campaign, Draft, Identity, Sponsor, Suppression, Template, Topic, Webhook
+    from campaigns.models import (
+        ApiKey,
+        Approval,
+        Campaign,
+        Draft,
+        Identity,
+        Sponsor,
+        Suppression,
+        Template,
+        Topic,
+        Webhook,
+    )
     from campaigns.models.campaigns import sponsors_of
-    from mailhub.models import ApiKey
 
     mine = sponsors_of(user)
 

@@ -18,7 +18,7 @@ COSTLY = "costly letters"
 def main() -> None:
     (rounds,) = numbers(ROUNDS)
     with stage():
-        from mailhub.front import keys
+        from campaigns.doors.front import keys
         from tests import factories
 
         vendor = factories.vendor(settings={"url": "http://127.0.0.1:9/letters"}, casters=())

@@ -13,7 +13,7 @@ from django.utils.translation import gettext, gettext_noop
 
 from vendors.said import show
 
-# Programs read the paths below in one language, and recipients in theirs (public/phrases.py).
+# Programs read the paths below in one language, and recipients in theirs (campaigns/suppression/pages/phrases.py).
 NOT_PAGES = ("/api/", "/unsubscribe/")
 # Texts of static/mailhub/*.js, by their English.
 OF_SCRIPTS = (

@@ -32,15 +32,17 @@ from django.http import HttpRequest, HttpResponse
 from django.middleware.clickjacking import XFrameOptionsMiddleware
 from django.middleware.security import SecurityMiddleware
 
+from campaigns.doors import shares
+from campaigns.doors.front import keys
+from campaigns.doors.front.body_gate import LITTLE, BodyGate, Judge, too_large
+from campaigns.doors.front.keys import keyring
+from campaigns.doors.front.problems import API, Problem
+from campaigns.doors.shares import DEAR_AT_ONCE, DEAR_EACH, DEAR_MOST, WAITING_MOST, TooManyWait, Turns
 from campaigns.texts import templates
-from mailhub import devices, running_versions, shares
-from mailhub.front import keys, receipts
-from mailhub.front.body_gate import LITTLE, BodyGate, Judge, too_large
-from mailhub.front.keys import keyring
-from mailhub.front.problems import API, Problem
+from mailhub import devices, running_versions
+from mailhub.front import receipts
 from mailhub.monitoring import endpoints as monitoring
 from mailhub.owners.wizard import uploads
-from mailhub.shares import DEAR_AT_ONCE, DEAR_EACH, DEAR_MOST, WAITING_MOST, TooManyWait, Turns
 from vendors import log_ids
 
 log = logging.getLogger(__name__)
@@ -52,7 +54,7 @@ DEAR_BODY = 262_144  # a body above this many bytes is expensive to read
 SWITCH = 0.0005  # seconds a thread computes before another gets Python's lock
 HASHING = 2  # strangers' passwords checked at a time; each takes a processor for a third of a second
 HASHING_EACH, HASHING_MOST = 32, 500  # log-ins that may wait for a check, from one address and in total
-FILE = re.compile(r"(/report|\.csv|\.xlsx|\.pdf)$")  # built on request (front/downloads)
+FILE = re.compile(r"(/report|\.csv|\.xlsx|\.pdf)$")  # built on request (doors/downloads)
 LISTS = re.compile(r"/drafts/\d+/list/$|/suppressions/import/$")  # uploaded lists, read while they are stored
 # Pages that render letters, and dry runs of programs.
 DEAR_PAGES = re.compile(r"/drafts/|/templates/.|/campaigns/new/|/campaigns/\d+/approval/")

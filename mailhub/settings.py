@@ -89,8 +89,8 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "mailhub.static_files.CompressedPages",
-    "mailhub.front.problems.ProblemMiddleware",
-    "mailhub.front.problems.NulMiddleware",
+    "campaigns.doors.front.problems.ProblemMiddleware",
+    "campaigns.doors.front.problems.NulMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "mailhub.languages.PagesLanguage",
     "mailhub.visitor_zones.VisitorZone",
@@ -106,8 +106,8 @@ MIDDLEWARE = [
 API_MIDDLEWARE = [  # without sessions: an API client sends a key, a vendor signs
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "mailhub.front.problems.ProblemMiddleware",
-    "mailhub.front.problems.NulMiddleware",
+    "campaigns.doors.front.problems.ProblemMiddleware",
+    "campaigns.doors.front.problems.NulMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -162,7 +162,7 @@ LOGIN_REDIRECT_URL = "home"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 5 * 1024 * 1024
 FILE_UPLOAD_HANDLERS = [
     "django.core.files.uploadhandler.MemoryFileUploadHandler",
-    "mailhub.front.body_gate.NamelessUploads",
+    "campaigns.doors.front.body_gate.NamelessUploads",
 ]
 LIST_BYTES = int(environment.number("LIST_MEGABYTES", 100, most=1000)) * 1_000_000
 """Largest recipient list uploaded on a page."""

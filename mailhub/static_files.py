@@ -22,7 +22,7 @@ from django.middleware.gzip import GZipMiddleware
 from whitenoise.compress import Compressor
 from whitenoise.storage import CompressedManifestStaticFilesStorage
 
-from mailhub.front.problems import API
+from campaigns.doors.front.problems import API
 from vendors import alarms
 
 log = logging.getLogger(__name__)

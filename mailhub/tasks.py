@@ -10,9 +10,8 @@ from campaigns.audience import inbound
 from campaigns.audience.answers import inbox
 from campaigns.engine import fetched_reports, message_events
 from campaigns.lists.drafts import checking, sending
-from campaigns.models import Draft
+from campaigns.models import Draft, KeptAnswer
 from campaigns.tasks import notify_webhooks
-from mailhub.models import KeptAnswer
 
 ANSWERS_KEPT = timedelta(days=30)  # for repeats of a request with the same Idempotency-Key
 

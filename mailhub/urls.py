@@ -5,10 +5,10 @@ from django.urls import include, path
 from django.utils.translation import gettext_lazy
 from django.views.i18n import set_language
 
+from campaigns.suppression.pages import unsubscribe
 from mailhub.front.api import api
 from mailhub.operations import views as operations
 from mailhub.owners import urls as owners
-from mailhub.public import unsubscribe
 from vendors.listing import make_plain
 
 admin.autodiscover()

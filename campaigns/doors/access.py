@@ -15,7 +15,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
 from campaigns.doors.owner_phrases import reword_for_owners
-from mailhub.shares import sessions
+from campaigns.doors.shares import sessions
 from vendors.history import Actor
 
 View = Callable[..., HttpResponse]

@@ -15,7 +15,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy
 
 FORM_LIFE = 3600  # seconds
-SALT = "mailhub.owners.once"
+SALT = "campaigns.doors.once"
 TOO_OLD = gettext_lazy("Nothing was changed: this form was open for more than an hour. Please try again.")
 
 

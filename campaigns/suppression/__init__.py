@@ -7,6 +7,6 @@
 - links makes and reads unsubscribe links; unsubscribing carries out what recipients decide.
 - suppressing: what operators and owners suppress and lift.
 
-Models: models/suppressions.py. Doors: admin/, management/, mailhub/public/, suppressions.py in
-mailhub/owners/ and mailhub/front/.
+Models: models/suppressions.py. Doors: admin/, api/, management/, pages/ (of owners, and of
+recipients who unsubscribe).
 """

@@ -10,13 +10,13 @@ from ninja.params.functions import Query
 from pydantic import BaseModel, Field
 
 from campaigns.audience import unread_answers
+from campaigns.doors.front.cursors import last_seen
+from campaigns.doors.front.keys import Caller, Key
+from campaigns.doors.front.problems import Problem
+from campaigns.doors.front.schemas import PageLinks, ProblemOut
 from campaigns.doors.labels import recipient
 from campaigns.doors.public_ids import PATTERN, name, number
 from campaigns.models import RecipientAnswer
-from mailhub.front.cursors import last_seen
-from mailhub.front.keys import Caller, Key
-from mailhub.front.problems import Problem
-from mailhub.front.schemas import PageLinks, ProblemOut
 from vendors.history import Actor
 
 router = Router(tags=["answers"])

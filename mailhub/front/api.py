@@ -7,6 +7,11 @@ from ninja import NinjaAPI, Swagger
 from ninja.openapi.schema import OpenAPISchema
 from ninja.operation import Operation
 
+from campaigns.doors.front import problems
+from campaigns.doors.front.keys import Key
+from campaigns.doors.front.queries import query_rules
+from campaigns.suppression.api import suppressions
+from campaigns.suppression.api.suppression_schemas import AddressesIn, SuppressionsIn
 from mailhub.front import (
     answers,
     costs,
@@ -15,21 +20,16 @@ from mailhub.front import (
     finds,
     inbound,
     messages,
-    problems,
     receipts,
     reports,
     sessions,
-    suppressions,
     templates,
     topics,
     vendors,
     webhooks,
 )
 from mailhub.front.finds import FindIn
-from mailhub.front.keys import Key
-from mailhub.front.queries import query_rules
 from mailhub.front.schemas import LimitsIn, SendRequest
-from mailhub.front.suppression_schemas import AddressesIn, SuppressionsIn
 from mailhub.front.templates import TemplateIn
 from mailhub.front.webhooks import WebhookIn
 from vendors.adapters.reports import ReceiptsIn

@@ -10,6 +10,10 @@ from typing import Any
 from django.utils import timezone
 
 from campaigns.content import previews
+from campaigns.doors.front.keys import Caller
+from campaigns.doors.front.problems import Problem, error, invalid
+from campaigns.doors.front.rate_limits import RenderBudget, over_budget
+from campaigns.doors.front.vendor_cache import VendorSnapshot, vendor_cache
 from campaigns.engine.ports import NotEntitled
 from campaigns.engine.routes import entries
 from campaigns.lists import estimates
@@ -29,13 +33,9 @@ from campaigns.texts.sizes import with_size
 from campaigns.texts.templates import Budget, Content, OverBudget, TemplateError
 from mailhub.front import contents
 from mailhub.front import recipients as recipients_of
-from mailhub.front.keys import Caller
 from mailhub.front.print_previews import printed
-from mailhub.front.problems import Problem, error, invalid
-from mailhub.front.rate_limits import RenderBudget, over_budget
 from mailhub.front.schemas import EstimateOut, SendRequest
 from mailhub.front.send_orders import SendOrder
-from mailhub.front.vendor_cache import VendorSnapshot, vendor_cache
 from vendors.adapters.base import Letter
 from vendors.mail_classes import MailClass, class_named
 from vendors.models import Credential, Vendor

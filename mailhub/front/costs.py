@@ -8,10 +8,10 @@ from ninja import Router
 from ninja.params.functions import Query
 from pydantic import BaseModel, Field
 
+from campaigns.doors.front.keys import Caller, Key
+from campaigns.doors.front.problems import invalid
+from campaigns.doors.front.schemas import ProblemOut
 from campaigns.reporting import accounts
-from mailhub.front.keys import Caller, Key
-from mailhub.front.problems import invalid
-from mailhub.front.schemas import ProblemOut
 
 router = Router(tags=["costs"])
 PROBLEMS = dict.fromkeys((401, 403, 422, 429, 503), ProblemOut)

@@ -9,9 +9,9 @@ from ninja import Router
 from ninja.params.functions import Query
 from pydantic import BaseModel, Field
 
+from campaigns.doors.front.keys import Caller, Key
+from campaigns.doors.front.schemas import ProblemOut
 from campaigns.engine import day_counts
-from mailhub.front.keys import Caller, Key
-from mailhub.front.schemas import ProblemOut
 
 router = Router(tags=["days"])
 PROBLEMS = dict.fromkeys((401, 403, 422, 429, 503), ProblemOut)

@@ -6,11 +6,12 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from ninja import Router, Status
 
+from campaigns.doors.front.keys import Caller, Key
+from campaigns.doors.front.problems import Problem, invalid
+from campaigns.doors.front.schemas import ProblemOut
 from campaigns.lists.intake import BadInput, uploads
 from campaigns.lists.intake.uploads import Owner, Uploaded
-from mailhub.front.keys import Caller, Key
-from mailhub.front.problems import Problem, invalid
-from mailhub.front.schemas import FILE_ID, FileOut, ProblemOut
+from mailhub.front.schemas import FILE_ID, FileOut
 from vendors.said import Said
 
 router = Router(tags=["files"])

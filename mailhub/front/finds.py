@@ -11,9 +11,9 @@ from ninja import Router
 from pydantic import BaseModel, Field
 
 from campaigns.audience import finding
-from mailhub.front import request_bodies
-from mailhub.front.keys import Caller, Key
-from mailhub.front.schemas import CAUSE, ProblemOut, Strict
+from campaigns.doors.front import request_bodies
+from campaigns.doors.front.keys import Caller, Key
+from campaigns.doors.front.schemas import CAUSE, ProblemOut, Strict
 
 router = Router(tags=["recipients"])
 PROBLEMS = dict.fromkeys((400, 401, 403, 413, 422, 429, 503), ProblemOut)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from campaigns.doors.front.vendor_cache import VendorSnapshot
 from campaigns.engine.progress import Progress
 from campaigns.lists.intake import Hours
 from campaigns.models import Job
@@ -19,7 +20,6 @@ from campaigns.reporting.forecast import ahead, eta, queues
 from campaigns.reporting.forecast.ahead import Ahead
 from campaigns.reporting.forecast.eta import Eta, forecast
 from campaigns.reporting.forecast.queues import VendorQueue
-from mailhub.front.vendor_cache import VendorSnapshot
 from vendors.condition.reading import combine_conditions
 from vendors.condition.values import Condition, describe_condition
 from vendors.mail_classes import MailClass

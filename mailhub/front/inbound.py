@@ -14,14 +14,14 @@ from pydantic import BaseModel, Field
 
 from campaigns import tasks
 from campaigns.audience import inbound
+from campaigns.doors.front.cursors import below
+from campaigns.doors.front.keys import Caller, Key
+from campaigns.doors.front.problems import Problem, invalid
+from campaigns.doors.front.schemas import PageLinks, ProblemOut
 from campaigns.doors.labels import recipient
 from campaigns.doors.public_ids import PATTERN, name
 from campaigns.models import InboundMessage
 from mailhub.front import receipts
-from mailhub.front.cursors import below
-from mailhub.front.keys import Caller, Key
-from mailhub.front.problems import Problem, invalid
-from mailhub.front.schemas import PageLinks, ProblemOut
 
 router = Router(tags=["inbound"])
 HERE = "/api/v1/inbound"

@@ -8,18 +8,20 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Router
 
 from campaigns.doors import public_ids
+from campaigns.doors.front import rate_limits, request_bodies
+from campaigns.doors.front.keys import Caller, Key
+from campaigns.doors.front.problems import Problem, invalid
+from campaigns.doors.front.request_bodies import JSON
+from campaigns.doors.front.schemas import ProblemOut
+from campaigns.doors.front.vendor_cache import VendorSnapshot
 from campaigns.integrations.results import reader
 from campaigns.senders.quotas import admission
 from campaigns.senders.quotas.book import NewWork
-from mailhub.front import accepting, checking, rate_limits, request_bodies
+from mailhub.front import accepting, checking
 from mailhub.front.accepting import AcceptedRequest
 from mailhub.front.forecasts import forecasts
-from mailhub.front.keys import Caller, Key
-from mailhub.front.problems import Problem, invalid
-from mailhub.front.request_bodies import JSON
-from mailhub.front.schemas import AcceptedOut, OneMessageOut, ProblemOut, SendRequest
+from mailhub.front.schemas import AcceptedOut, OneMessageOut, SendRequest
 from mailhub.front.send_orders import SESSIONS, SendOrder
-from mailhub.front.vendor_cache import VendorSnapshot
 
 router = Router(tags=["send"])
 DRY_RUN = ""  # no idempotency key

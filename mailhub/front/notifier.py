@@ -12,10 +12,10 @@ from typing import Any
 from django.conf import settings
 from kombu.exceptions import OperationalError
 
+from campaigns.doors.front.problems import unavailable
 from campaigns.engine.dispatch.dispatcher import notify_queue
 from mailhub.broker import connect_to
 from mailhub.environment import is_rabbitmq
-from mailhub.front.problems import unavailable
 from vendors.redis_addresses import celery_url
 
 PAUSE = 0.1  # seconds between two rounds of notifications

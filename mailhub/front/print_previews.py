@@ -4,10 +4,10 @@ import base64
 from collections.abc import Sequence
 from typing import Any
 
+from campaigns.doors.front.problems import Problem, error, invalid
+from campaigns.doors.front.rate_limits import render
+from campaigns.doors.front.vendor_cache import VendorSnapshot
 from campaigns.lists.intake.files import CampaignFiles
-from mailhub.front.problems import Problem, error, invalid
-from mailhub.front.rate_limits import render
-from mailhub.front.vendor_cache import VendorSnapshot
 from vendors.adapters.base import Attachment, Letter
 from vendors.models import Vendor
 from vendors.printing import previews

@@ -23,12 +23,13 @@ from django.utils import timezone
 from ninja import Router, Status
 
 from campaigns import tasks
+from campaigns.doors.front import problems
+from campaigns.doors.front.problems import API, Problem, invalid, located, unavailable
+from campaigns.doors.front.schemas import ProblemOut
 from campaigns.engine import delivery_reports
 from campaigns.engine.delivery_reports import ReportsStored
-from mailhub.front import problems
 from mailhub.front.batcher import Batcher
-from mailhub.front.problems import API, Problem, invalid, located, unavailable
-from mailhub.front.schemas import ProblemOut, ReceiptsOut
+from mailhub.front.schemas import ReceiptsOut
 from vendors import adapters, alarms, report_keys, webhook_http
 from vendors.adapters.base import Adapter
 from vendors.adapters.reports import (

@@ -4,16 +4,16 @@ from collections.abc import Iterator
 
 from django.core.exceptions import ValidationError
 
+from campaigns.doors.front.problems import error, invalid
+from campaigns.doors.front.rate_limits import RenderBudget, over_budget
+from campaigns.doors.front.vendor_cache import vendor_cache
+from campaigns.doors.shares import give_way
 from campaigns.lists.intake import AddressReader, BadInput, Hours
 from campaigns.lists.intake.checking import faults
 from campaigns.lists.intake.hours import parse_hours
 from campaigns.texts.phone_numbers import known_region
 from campaigns.texts.templates import Budget, Content, OverBudget
-from mailhub.front.problems import error, invalid
-from mailhub.front.rate_limits import RenderBudget, over_budget
 from mailhub.front.schemas import Recipient, SendRequest
-from mailhub.front.vendor_cache import vendor_cache
-from mailhub.shares import give_way
 from vendors.control_signs import IN_REFERENCES
 from vendors.models import Vendor
 

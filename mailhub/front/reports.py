@@ -8,12 +8,12 @@ from ninja import Router
 from ninja.params.functions import Query
 from pydantic import BaseModel, Field
 
+from campaigns.doors.downloads import KINDS, download
+from campaigns.doors.front.keys import Key
+from campaigns.doors.front.schemas import ProblemOut
 from campaigns.integrations.results import reader
 from campaigns.reporting import export, reasons
 from campaigns.reporting.export import Export
-from mailhub.front.downloads import KINDS, download
-from mailhub.front.keys import Key
-from mailhub.front.schemas import ProblemOut
 from mailhub.front.sessions import causes_of, labels_of, session_of
 
 router = Router(tags=["sessions"])

@@ -3,34 +3,22 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, StringConstraints
+from pydantic import AfterValidator, BaseModel, Field, JsonValue, StringConstraints
 
 from campaigns.content import previews
-from campaigns.texts.given_texts import composed, given_fields, given_name
+from campaigns.doors.front.schemas import CAUSE, Channel, ClassWord, HeaderIn, PageLinks, Strict, TemplateText
+from campaigns.texts.given_texts import given_fields, given_name
 from vendors.instants import Instant
-from vendors.mail_classes import CLASSES
-from vendors.models import Vendor
 
 MOST_RECIPIENTS = 1000
 ShortText = Annotated[str, StringConstraints(max_length=100)]
 FieldName = Annotated[str, StringConstraints(max_length=100), AfterValidator(given_name)]
-TemplateText = Annotated[str, AfterValidator(composed)]
 FileName = Annotated[str, AfterValidator(given_name)]
 MetadataKey = Annotated[str, StringConstraints(min_length=1, max_length=40)]
 MetadataValue = Annotated[str, StringConstraints(max_length=500)]
-Channel = Literal["print", "email", "sms"]
-assert set(Vendor.Channel.values) == {"print", "email", "sms"}
-ClassWord = Literal["urgent", "usual", "bulk"]
-assert set(CLASSES) == {"urgent", "usual", "bulk"}
 
 CLOCK = "^([01][0-9]|2[0-3]):[0-5][0-9]$"
 LIMIT = "Percent, beyond which the session pauses itself; default: the installation's, 0: never"
-
-
-class Strict(BaseModel):
-    """A body without unknown members and without type conversion."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 def _fields_once(fields: dict[str, Any]) -> dict[str, Any]:
@@ -47,11 +35,6 @@ class Recipient(Strict):
         default={}, max_length=100, description="What the templates show"
     )
     reference: str | None = Field(default=None, min_length=1, max_length=100, description="Your own name for it")
-
-
-class HeaderIn(Strict):
-    name: str = Field(min_length=1, max_length=76)
-    value: TemplateText = Field(min_length=1, max_length=1000)
 
 
 class HoursIn(Strict):
@@ -236,17 +219,6 @@ class AcceptedOut(BaseModel):
     links: Links | None
 
 
-class ProblemOut(BaseModel):
-    """RFC 9457"""
-
-    model_config = ConfigDict(extra="allow")
-    type: str
-    title: str
-    status: int
-    detail: str
-    errors: list[dict[str, Any]] = []
-
-
 class MoveOut(BaseModel):
     at: datetime
     came_from: str = Field(description="The vendor, and its credential")
@@ -339,13 +311,6 @@ class Reason(BaseModel):
     text: str | None
 
 
-CAUSE = Field(
-    default=None,
-    description="Whose fault it is that it failed, came back or was put off: recipient, content, us (our account or "
-    "sender), capacity (a limit of ours), vendor, unknown; null: none, or not known any more",
-)
-
-
 class MessageOut(BaseModel):
     id: str
     reference: str | None
@@ -360,11 +325,6 @@ class MessageOut(BaseModel):
 
 class OneMessageOut(MessageOut):
     session_id: str
-
-
-class PageLinks(BaseModel):
-    self: str
-    next: str | None
 
 
 class MessagesOut(BaseModel):

@@ -12,14 +12,14 @@ from uuid import UUID
 
 import orjson
 
+from campaigns.doors.front.keys import Caller, maker
+from campaigns.doors.front.vendor_cache import VendorSnapshot
 from campaigns.lists.intake import Hours, allocate
 from campaigns.lists.intake.requests import Request
 from campaigns.lists.intake.storage import PauseRules
 from campaigns.senders.entitlements import decide_class
 from mailhub.front.contents import BesideBody
 from mailhub.front.forecasts import Forecast, condition_facts, forecasts
-from mailhub.front.keys import Caller, maker
-from mailhub.front.vendor_cache import VendorSnapshot
 from vendors.mail_classes import MailClass
 
 BLOCK = 5_000  # message ids that a process allocates in one step, so that few requests wait for it

@@ -13,18 +13,19 @@ from ninja import Router, Status
 from ninja.params.functions import Header, Query
 
 from campaigns.doors import public_ids
+from campaigns.doors.front import request_bodies
+from campaigns.doors.front.cursors import last_seen
+from campaigns.doors.front.keys import Caller, Key
+from campaigns.doors.front.problems import Problem, invalid, over_quota
+from campaigns.doors.front.schemas import ProblemOut
 from campaigns.engine.decisions import JobDecision, Verdict
 from campaigns.integrations.results import reader
 from campaigns.integrations.results.reader import SessionView
 from campaigns.operations import actions, pausing
 from campaigns.operations.actions import QuotaDecision
 from campaigns.reporting import export
-from mailhub.front import request_bodies
-from mailhub.front.cursors import last_seen
 from mailhub.front.forecasts import of_job
-from mailhub.front.keys import Caller, Key
-from mailhub.front.problems import Problem, invalid, over_quota
-from mailhub.front.schemas import ChangedOut, LimitsIn, MessagesOut, ProblemOut, SessionOut
+from mailhub.front.schemas import ChangedOut, LimitsIn, MessagesOut, SessionOut
 from mailhub.front.send_orders import SESSIONS, links, session_name
 from vendors.causes.wording import read_causes
 from vendors.history import Actor

@@ -11,13 +11,13 @@ from pydantic import BaseModel, Field
 
 from campaigns.content.template_versions import versions
 from campaigns.content.template_versions.versions import TemplateContent
+from campaigns.doors.front import request_bodies
+from campaigns.doors.front.keys import Caller, Key
+from campaigns.doors.front.problems import Problem, error, invalid
+from campaigns.doors.front.rate_limits import RenderBudget, over_budget
+from campaigns.doors.front.schemas import Channel, ClassWord, HeaderIn, PageLinks, ProblemOut, Strict
 from campaigns.models import Template, TemplateVersion
 from campaigns.texts.templates import OverBudget, TemplateError
-from mailhub.front import request_bodies
-from mailhub.front.keys import Caller, Key
-from mailhub.front.problems import Problem, error, invalid
-from mailhub.front.rate_limits import RenderBudget, over_budget
-from mailhub.front.schemas import Channel, ClassWord, HeaderIn, PageLinks, ProblemOut, Strict
 from vendors.history import Actor
 from vendors.mail_classes import MailClass, class_named
 

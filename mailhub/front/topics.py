@@ -6,11 +6,11 @@ from django.http import HttpRequest
 from ninja import Router
 from pydantic import BaseModel, Field
 
+from campaigns.doors.front.keys import Caller, Key
+from campaigns.doors.front.problems import Problem
+from campaigns.doors.front.schemas import ProblemOut
 from campaigns.models import Topic
 from campaigns.senders import sender_changes
-from mailhub.front.keys import Caller, Key
-from mailhub.front.problems import Problem
-from mailhub.front.schemas import ProblemOut
 from vendors.history import Actor
 
 router = Router(tags=["topics"])

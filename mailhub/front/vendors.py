@@ -11,11 +11,12 @@ from django.conf import settings
 from django.http import HttpRequest
 from ninja import Router
 
+from campaigns.doors.front.keys import Caller, Key
+from campaigns.doors.front.schemas import ProblemOut
+from campaigns.doors.front.vendor_cache import VendorSnapshot, vendor_cache
 from campaigns.models import Identity
 from mailhub.front.forecasts import condition_facts, forecasts
-from mailhub.front.keys import Caller, Key
-from mailhub.front.schemas import IdentitiesOut, ProblemOut, ServicesOut
-from mailhub.front.vendor_cache import VendorSnapshot, vendor_cache
+from mailhub.front.schemas import IdentitiesOut, ServicesOut
 from vendors import health
 from vendors.condition.values import ConditionKind
 

@@ -14,15 +14,15 @@ from pydantic import BaseModel, Field
 
 from campaigns import tasks
 from campaigns.doors import public_ids
+from campaigns.doors.front import request_bodies
+from campaigns.doors.front.cursors import below
+from campaigns.doors.front.keys import Caller, Key
+from campaigns.doors.front.problems import Problem, error, invalid
+from campaigns.doors.front.request_bodies import Created
+from campaigns.doors.front.schemas import PageLinks, ProblemOut, Strict
 from campaigns.integrations.webhooks import events
 from campaigns.models import Webhook, WebhookCall
 from campaigns.models.api_clients import Event
-from mailhub.front import request_bodies
-from mailhub.front.cursors import below
-from mailhub.front.keys import Caller, Key
-from mailhub.front.problems import Problem, error, invalid
-from mailhub.front.request_bodies import Created
-from mailhub.front.schemas import PageLinks, ProblemOut, Strict
 from vendors.history import Actor
 from vendors.webhook_http import Forbidden
 

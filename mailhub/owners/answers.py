@@ -11,9 +11,9 @@ from django.views.decorators.http import require_GET, require_POST
 
 from campaigns.audience import unread_answers
 from campaigns.doors import labels
+from campaigns.doors.access import actor, page
 from campaigns.models import Campaign, RecipientAnswer
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
-from mailhub.owners.access import actor, page
 from vendors.said import show
 
 EACH_PAGE = 50

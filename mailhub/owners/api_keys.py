@@ -15,12 +15,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from campaigns.models import Sponsor
+from campaigns.doors import once
+from campaigns.doors.access import actor, page
+from campaigns.doors.front import keys
+from campaigns.models import ApiKey, Sponsor
 from campaigns.models.campaigns import sponsors_of
-from mailhub.front import keys
-from mailhub.models import ApiKey
-from mailhub.owners import once
-from mailhub.owners.access import actor, page
 
 EACH_PAGE = 50
 LOOK, ADD, CHANGE = "mailhub.view_apikey", "mailhub.add_apikey", "mailhub.change_apikey"

@@ -13,6 +13,8 @@ from django.views.decorators.http import require_GET, require_http_methods
 from campaigns.approvals import frozen_parts
 from campaigns.content import previews
 from campaigns.doors import labels
+from campaigns.doors.access import page
+from campaigns.doors.sandboxed import framed, guarded, with_images
 from campaigns.engine import progress
 from campaigns.engine.ports import NotEntitled
 from campaigns.lists import estimates
@@ -22,8 +24,6 @@ from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
 from campaigns.operations import approving
 from campaigns.operations.approving import CannotDecide
 from campaigns.texts.templates import TemplateError
-from mailhub.owners.access import page
-from mailhub.owners.sandboxed import framed, guarded, with_images
 from vendors.adapters.base import Letter
 from vendors.said import show
 

@@ -13,6 +13,8 @@ from django.utils.translation import gettext_lazy
 
 from campaigns.approvals import approval_rules
 from campaigns.doors import labels
+from campaigns.doors.access import page
+from campaigns.doors.polling import LivePart
 from campaigns.engine import prepared, progress
 from campaigns.models import Campaign, Job
 from campaigns.models.campaigns import sponsor_ids_of
@@ -21,8 +23,6 @@ from campaigns.reporting import accounts, message_rows, reasons
 from campaigns.reporting.forecast import campaign_states
 from campaigns.reporting.forecast.campaign_states import CampaignState
 from campaigns.reporting.reasons import FailureReason
-from mailhub.owners.access import page
-from mailhub.owners.polling import LivePart
 from mailhub.owners.ways_on import find_ways
 from vendors import deferrals, history, ownership
 from vendors.causes.wording import KNOWN_CAUSES, list_causes, word_cause

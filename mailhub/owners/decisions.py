@@ -9,6 +9,7 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from campaigns.doors.access import LOOK, page
 from campaigns.doors.owner_phrases import tell_owner
 from campaigns.engine.decisions import Verdict
 from campaigns.models import Campaign
@@ -17,7 +18,6 @@ from campaigns.reporting import reasons
 from campaigns.reporting.forecast import campaign_states
 from campaigns.reporting.forecast.campaign_states import CampaignState
 from mailhub.owners import campaign as campaign_page
-from mailhub.owners.access import LOOK, page
 from vendors.history import Actor
 
 TITLES = {

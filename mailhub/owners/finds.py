@@ -8,8 +8,8 @@ from django.shortcuts import render
 from django.views.decorators.http import require_http_methods
 
 from campaigns.audience import finding
+from campaigns.doors.access import LOOK, page
 from campaigns.models.campaigns import sponsor_ids_of
-from mailhub.owners.access import LOOK, page
 
 
 @page(LOOK, "campaigns.see_recipients")

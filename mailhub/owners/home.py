@@ -10,6 +10,8 @@ from django.urls import reverse
 from django.utils.translation import gettext_lazy
 
 from campaigns.audience.answers import inbox
+from campaigns.doors.access import page
+from campaigns.doors.polling import LivePart
 from campaigns.lists.drafts import keeping
 from campaigns.models import Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
@@ -21,8 +23,6 @@ from campaigns.senders.quotas import admission
 from campaigns.senders.quotas.book import QuotaUse
 from campaigns.texts.given_texts import given_value
 from mailhub.owners import day_chart
-from mailhub.owners.access import page
-from mailhub.owners.polling import LivePart
 from mailhub.owners.ways_on import CHANGE, SETTLE
 from mailhub.owners.wizard.uploads import MAKE
 from vendors import remedies

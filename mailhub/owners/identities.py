@@ -14,12 +14,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from campaigns.doors.access import actor, page
 from campaigns.models import Identity, Sponsor, Topic
 from campaigns.models.campaigns import sponsors_of
 from campaigns.senders import sender_changes
 from campaigns.senders.deliverability import findings, identity_checks
 from campaigns.texts.given_texts import given_value
-from mailhub.owners.access import actor, page
 from vendors import history
 from vendors.adapters import dkim
 from vendors.models import Vendor

@@ -9,14 +9,14 @@ from django.utils import timezone, translation
 from django.utils.translation import gettext as _
 
 from campaigns.doors import labels
+from campaigns.doors.access import LOOK, page
+from campaigns.doors.downloads import KINDS
 from campaigns.engine.progress import Progress
 from campaigns.reporting import accounts, export
 from campaigns.reporting.export import Export
 from campaigns.reporting.forecast import campaign_states
 from mailhub.front import reports as files
-from mailhub.front.downloads import KINDS
 from mailhub.owners import campaign as campaign_page
-from mailhub.owners.access import LOOK, page
 
 WIDTH = 720  # of a drawing
 

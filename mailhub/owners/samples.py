@@ -8,11 +8,11 @@ from typing import Any
 from campaigns.content import previews
 from campaigns.content.template_versions import versions
 from campaigns.content.template_versions.versions import TemplateContent
+from campaigns.doors.sandboxed import framed, with_images
 from campaigns.lists.intake import BadInput
 from campaigns.models import Campaign
 from campaigns.suppression.links import links_of
 from campaigns.texts.templates import PARTS, TemplateError
-from mailhub.owners.sandboxed import framed, with_images
 from vendors.adapters.base import Letter
 from vendors.adapters.segments import segments
 from vendors.models import Vendor

@@ -16,13 +16,13 @@ from django.views.decorators.http import require_http_methods
 from campaigns.content.template_versions import comparing, versions
 from campaigns.content.template_versions.versions import TemplateContent
 from campaigns.doors import labels
+from campaigns.doors.access import actor, page
+from campaigns.doors.sandboxed import guarded
 from campaigns.models import Sponsor, Template, TemplateVersion
 from campaigns.models.campaigns import sponsors_of
 from campaigns.texts.parts import parse_header
 from campaigns.texts.templates import RECIPIENT, TemplateError
-from mailhub.owners.access import actor, page
 from mailhub.owners.samples import sample_of
-from mailhub.owners.sandboxed import guarded
 from mailhub.owners.templates import ADD, CHANGE, mine, version_of
 from vendors.models import Vendor
 

@@ -14,9 +14,9 @@ from django.shortcuts import render
 from django.views.decorators.http import require_POST
 
 from campaigns.content.template_versions.versions import TemplateContent
+from campaigns.doors.access import page
 from campaigns.lists.drafts import contents, keeping
 from campaigns.models import Draft
-from mailhub.owners.access import page
 from mailhub.owners.samples import PREFIX, SampleLetter, sample_of
 from mailhub.owners.templates import LOOK
 from mailhub.owners.wizard.drafts import find

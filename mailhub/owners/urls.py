@@ -3,6 +3,7 @@
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import URLPattern, path
 
+from campaigns.suppression.pages import suppressions
 from mailhub.owners import (
     answers,
     api_keys,
@@ -13,7 +14,6 @@ from mailhub.owners import (
     home,
     identities,
     reports,
-    suppressions,
     template_editor,
     templates,
     typed_letters,

@@ -13,12 +13,12 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from campaigns import tasks
+from campaigns.doors import once
+from campaigns.doors.access import actor, page
 from campaigns.integrations.webhooks import events
 from campaigns.models import Sponsor, Webhook, WebhookCall
 from campaigns.models.api_clients import Event
 from campaigns.models.campaigns import sponsors_of
-from mailhub.owners import once
-from mailhub.owners.access import actor, page
 from vendors.instants import checked
 from vendors.said import Said, gettext_noop
 from vendors.webhook_http import Forbidden

@@ -1,4 +1,4 @@
-"""A feature's doors, its admin and its commands, may show what every feature knows. Nothing but doors imports them."""
+"""A feature's doors (admin, commands, pages, API) may show what every feature knows. Nothing but doors imports them."""
 
 import ast
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-DOOR = re.compile(r"campaigns[./]\w+[./](admin|management)\b")
+DOOR = re.compile(r"campaigns[./]\w+[./](admin|api|management|pages)\b")
 
 
 def imports_of_doors(file: str, code: str) -> Iterator[str]:

@@ -23,10 +23,13 @@ from django_celery_beat.models import ClockedSchedule, CrontabSchedule, Interval
 
 from campaigns.content.template_versions import versions
 from campaigns.content.template_versions.versions import TemplateContent
+from campaigns.doors import once
+from campaigns.doors.front import keys
 from campaigns.engine.doubts import causes
 from campaigns.engine.doubts.causes import DoubtLook
 from campaigns.lists import intake
 from campaigns.models import (
+    ApiKey,
     Campaign,
     ComplaintPause,
     CostEntry,
@@ -50,9 +53,6 @@ from campaigns.models import (
 )
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
-from mailhub.front import keys
-from mailhub.models import ApiKey
-from mailhub.owners import once
 from tests import factories
 from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, recount, refused, suppressed
 from tests.front.everything import everything

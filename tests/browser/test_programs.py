@@ -5,11 +5,11 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from campaigns.doors.front import keys
 from campaigns.integrations.webhooks import events
 from campaigns.models import Identity, WebhookCall
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
-from mailhub.front import keys
 from tests import factories
 from tests.browser.conftest import WIDTHS
 from tests.front.everything import everything

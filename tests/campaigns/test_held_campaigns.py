@@ -9,6 +9,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
+from campaigns.doors.front.vendor_cache import vendor_cache
 from campaigns.engine import sending
 from campaigns.engine.decisions import Verdict
 from campaigns.engine.dispatch import dispatcher
@@ -17,7 +18,6 @@ from campaigns.models import Campaign, Job, Message, Sponsor
 from campaigns.models.states import S
 from campaigns.operations import actions, pausing
 from campaigns.reporting.forecast import eta
-from mailhub.front.vendor_cache import vendor_cache
 from tests import factories
 from tests.faults.sending import login, send_the_rest, sent, take_again
 from tests.front.program import Program, api_vendor, fresh, letter, problem

@@ -9,13 +9,13 @@ from django.test import Client
 from django.utils import timezone, translation
 
 from campaigns.doors import filters, labels
+from campaigns.doors.front.vendor_cache import vendor_cache
 from campaigns.engine import progress
 from campaigns.engine.routes import entries
 from campaigns.models import Job, Message
 from campaigns.operations import pausing
 from campaigns.reporting import campaign_rows
 from campaigns.reporting.campaign_rows import CampaignQuery
-from mailhub.front.vendor_cache import vendor_cache
 from mailhub.operations import dashboard
 from tests import factories
 from tests.campaigns.rows import accepted, family, manage, recount

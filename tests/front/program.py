@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from campaigns.doors.front import keys
+from campaigns.doors.front.keys import keyring
+from campaigns.doors.front.vendor_cache import vendor_cache
 from campaigns.lists.intake.requests import connection_pool
 from campaigns.models import Sponsor
-from mailhub.front import keys
 from mailhub.front.forecasts import forecasts
-from mailhub.front.keys import keyring
 from mailhub.front.receipts import counts, known_vendors
-from mailhub.front.vendor_cache import vendor_cache
 from tests import factories
 
 ALL = ("send", "read", "ops")

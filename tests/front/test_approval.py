@@ -7,10 +7,9 @@ import psycopg
 import pytest
 from django.contrib.auth.models import Group, User
 
-from campaigns.models import Approval, Job, Sponsor
+from campaigns.doors.front.vendor_cache import vendor_cache
+from campaigns.models import ApiKey, Approval, Job, Sponsor
 from campaigns.operations import approving
-from mailhub.front.vendor_cache import vendor_cache
-from mailhub.models import ApiKey
 from tests.front.program import Program, api_vendor, fresh, letter, problem
 
 __all__ = ["fresh"]

@@ -2,9 +2,9 @@
 
 import pytest
 
+from campaigns.doors.front.rate_limits import REQUEST_STEPS
 from campaigns.models import Message
 from campaigns.texts.templates import MAX_STEPS
-from mailhub.front.rate_limits import REQUEST_STEPS
 from tests.front.program import Program, api_vendor, fresh, letter, pointers, problem
 
 __all__ = ["fresh"]

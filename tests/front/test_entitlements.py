@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from campaigns.doors.front.vendor_cache import vendor_cache
 from campaigns.models import Campaign, Entitlement, Identity, Session
 from campaigns.senders import entitlements
-from mailhub.front.vendor_cache import vendor_cache
 from tests import factories
 from tests.front.program import Program, api_vendor, fresh, letter, pointers, problem
 

@@ -9,10 +9,9 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
-from campaigns.models import Session
-from mailhub.front import keys, rate_limits
-from mailhub.front.problems import Problem
-from mailhub.models import ApiKey
+from campaigns.doors.front import keys, rate_limits
+from campaigns.doors.front.problems import Problem
+from campaigns.models import ApiKey, Session
 from tests import factories
 from tests.front.program import Program, api_vendor, forget, fresh, letter, problem
 from tests.programs import wait_until

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from campaigns.doors.front.vendor_cache import vendor_cache
 from campaigns.models import Campaign, Entitlement, Job
 from campaigns.models.identities import Urgent
-from mailhub.front.vendor_cache import vendor_cache
 from tests.front.program import Program, api_vendor, fresh, letter, pointers, problem
 
 __all__ = ["fresh"]

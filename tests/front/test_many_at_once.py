@@ -89,7 +89,7 @@ def test_of_different_bodies_under_one_key_exactly_one_is_taken(front):
 def test_a_revoked_key_is_dead_in_every_process_within_a_second(front):
     from django.utils import timezone
 
-    from mailhub.models import ApiKey
+    from campaigns.models import ApiKey
     from tests.programs import wait_until
 
     program = Program()

@@ -10,11 +10,11 @@ from django.conf import settings
 from django.utils import timezone
 
 from campaigns.doors import public_ids, token_keys
+from campaigns.doors.front.vendor_cache import vendor_cache
 from campaigns.integrations.results import reader
 from campaigns.integrations.webhooks import events
 from campaigns.models import Job, Session, Sponsor, WebhookCall
 from mailhub.front.forecasts import forecasts
-from mailhub.front.vendor_cache import vendor_cache
 from tests import factories
 from tests.campaigns.rows import accepted
 from tests.front.everything import everything

@@ -14,7 +14,9 @@ from django.utils import timezone
 
 from campaigns.content.template_versions import versions
 from campaigns.content.template_versions.versions import TemplateContent
+from campaigns.doors.front.keys import Key
 from campaigns.models import (
+    ApiKey,
     Identity,
     Job,
     Route,
@@ -26,8 +28,6 @@ from campaigns.models import (
 )
 from campaigns.operations import pausing
 from mailhub.front.api import api
-from mailhub.front.keys import Key
-from mailhub.models import ApiKey
 from tests import factories
 from tests.campaigns.rows import accepted, refused
 from tests.front.everything import OF_VENDORS, TEMPLATE, TOPIC, Everything, everything, operations

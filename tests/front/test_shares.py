@@ -21,9 +21,9 @@ from django.db import connection
 from django.http import HttpResponse
 from django.test import RequestFactory
 
+from campaigns.doors import shares
+from campaigns.doors.shares import DEAR_MOST, Sessions, TooManyWait, Turns
 from campaigns.models import Message, Session
-from mailhub import shares
-from mailhub.shares import DEAR_MOST, Sessions, TooManyWait, Turns
 from tests import factories
 from tests.campaigns.elsewhere import rendering_elsewhere
 from tests.front import server

@@ -12,9 +12,8 @@ from standardwebhooks import WebhookVerificationError
 
 from campaigns.engine import delivery_reports
 from campaigns.integrations.webhooks import events
-from campaigns.models import Job, Message, Webhook, WebhookCall
+from campaigns.models import Job, KeptAnswer, Message, Webhook, WebhookCall
 from mailhub import tasks
-from mailhub.models import KeptAnswer
 from tests.campaigns.rows import accepted, refused
 from tests.front.program import Program, fresh, pointers, problem
 from tests.front.test_webhooks import deliver, finished, receiver

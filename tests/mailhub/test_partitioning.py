@@ -9,11 +9,11 @@ from django.core.management import CommandError, call_command
 from django.db import IntegrityError, OperationalError, connection
 from django.test import Client, RequestFactory
 
+from campaigns.doors.front import problems
 from campaigns.engine import audit
 from campaigns.lists.intake.storage import allocate
 from campaigns.models import Message
 from mailhub import checks
-from mailhub.front import problems
 from mailhub.monitoring import probes
 from tests import factories
 from tests.copies import backup, blocks, psql, restore

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 import pytest
 from django.test import override_settings
 
+from campaigns.doors.front.problems import Problem
 from campaigns.models import Job
 from mailhub.front import notifier
-from mailhub.front.problems import Problem
 from tests import factories
 from tests.celery_tasks import notes
 from tests.faults.checker import judge, sums

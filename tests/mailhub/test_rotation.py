@@ -15,13 +15,12 @@ from django.utils import timezone
 from campaigns.content import return_paths
 from campaigns.content.return_paths import ReturnPaths
 from campaigns.doors import token_keys
+from campaigns.doors.front import keys
 from campaigns.engine.suppressed import digests
 from campaigns.integrations.webhooks import events
-from campaigns.models import Identity, Message, Suppression, Webhook
+from campaigns.models import ApiKey, FormerSecretKey, Identity, Message, Suppression, Webhook
 from campaigns.suppression import links, lists
 from campaigns.suppression.lists import NewSuppression
-from mailhub.front import keys
-from mailhub.models import ApiKey, FormerSecretKey
 from tests import factories
 from tests.front.program import Program, forget, fresh
 from tests.suppression.test_unsubscribe import job, token

@@ -9,12 +9,12 @@ from django.test import Client
 from django.utils import timezone
 
 from campaigns.doors import token_keys
+from campaigns.doors.front import rate_limits
 from campaigns.engine.suppressed import digests
 from campaigns.models import Campaign, Message, Sponsor, Suppression, Topic
 from campaigns.suppression import links
-from mailhub.front import rate_limits
-from mailhub.public import unsubscribe
-from mailhub.public.phrases import LANGUAGES, phrases
+from campaigns.suppression.pages import unsubscribe
+from campaigns.suppression.pages.phrases import LANGUAGES, phrases
 from tests import factories
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -8,9 +8,9 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
-from mailhub.front import keys
-from mailhub.front.keys import keyring
-from mailhub.models import ApiKey
+from campaigns.doors.front import keys
+from campaigns.doors.front.keys import keyring
+from campaigns.models import ApiKey
 from tests import factories
 
 pytestmark = pytest.mark.django_db

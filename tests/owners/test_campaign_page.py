@@ -9,8 +9,8 @@ from django.contrib.auth.models import Permission
 from django.db.models import Q
 from django.utils import timezone
 
+from campaigns.doors import polling
 from campaigns.models import Campaign, ComplaintPause, Job, Message
-from mailhub.owners import polling
 from tests import factories
 from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, recount, refused
 from vendors import prices

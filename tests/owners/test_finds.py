@@ -4,8 +4,8 @@ import pytest
 from django.contrib.auth.models import Group, User
 
 from campaigns.doors import public_ids
+from campaigns.doors.front.keys import keyring
 from campaigns.models import Job, Message
-from mailhub.front.keys import keyring
 from tests.campaigns.rows import accepted, logged
 from tests.front.program import Program, api_vendor, fresh, letter, problem
 

@@ -7,9 +7,10 @@ import pytest
 from django.contrib.auth.models import Group
 from django.utils import timezone
 
+from campaigns.doors import polling
 from campaigns.models import Campaign, DayCount, Job
 from campaigns.reporting import campaign_names, campaign_rows
-from mailhub.owners import day_chart, home, polling
+from mailhub.owners import day_chart, home
 from tests import factories
 from tests.campaigns.rows import accepted, in_doubt, logged
 

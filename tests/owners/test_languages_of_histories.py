@@ -10,6 +10,7 @@ from django.contrib.admin.models import LogEntry
 from django.db import connection
 from django.utils import timezone, translation
 
+from campaigns.doors.front import keys
 from campaigns.engine import audit
 from campaigns.engine.audit.questions import QUESTIONS
 from campaigns.engine.failover import recovery
@@ -19,7 +20,6 @@ from campaigns.operations import actions, pausing
 from campaigns.senders import sender_changes
 from campaigns.suppression import suppressing
 from campaigns.suppression.lists import NewSuppression
-from mailhub.front import keys
 from tests import factories
 from tests.owners.test_languages import GERMAN
 from vendors import configuration, history, prices

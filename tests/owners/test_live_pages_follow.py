@@ -7,9 +7,9 @@ import pytest
 from django.contrib.auth.models import Permission
 from django.utils import timezone
 
+from campaigns.doors import polling
 from campaigns.models import Approval, Campaign, CostEntry, Job, Message
 from campaigns.operations import actions, pausing
-from mailhub.owners import polling
 from tests import factories
 from tests.campaigns.rows import accepted, family, recount, refused
 from vendors import prices

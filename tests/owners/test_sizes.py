@@ -9,9 +9,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from campaigns.doors.front import keys
 from campaigns.models import Approval, Draft, Identity, Job, Sponsor, Suppression, Template, Topic, Webhook
 from campaigns.reporting.forecast import streams
-from mailhub.front import keys
 from mailhub.operations import outcomes
 from mailhub.templatetags import list_rows
 from tests import factories

@@ -8,10 +8,10 @@ from django.http import FileResponse
 from django.urls import reverse
 from django.utils import timezone
 
+from campaigns.doors import downloads
 from campaigns.models import Suppression, Topic
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
-from mailhub.front import downloads
 from tests import factories
 
 pytestmark = pytest.mark.django_db

@@ -9,12 +9,22 @@ from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 from django.urls import resolve
 
+from campaigns.doors.front.keys import keyring
 from campaigns.engine.finishing import finalizer
 from campaigns.lists import intake
 from campaigns.lists.drafts import checking
-from campaigns.models import Campaign, Draft, Identity, RecipientAnswer, Sponsor, Suppression, Template, Topic, Webhook
-from mailhub.front.keys import keyring
-from mailhub.models import ApiKey
+from campaigns.models import (
+    ApiKey,
+    Campaign,
+    Draft,
+    Identity,
+    RecipientAnswer,
+    Sponsor,
+    Suppression,
+    Template,
+    Topic,
+    Webhook,
+)
 from mailhub.owners import urls
 from tests import factories
 from tests.front.everything import everything

@@ -14,13 +14,13 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
 
+from campaigns.doors.front.vendor_cache import vendor_cache
 from campaigns.engine.connections import connect
 from campaigns.engine.doubts import queries
 from campaigns.engine.ports import NotEntitled
 from campaigns.models import Campaign, Identity
 from campaigns.models.identities import NumberPool
 from campaigns.senders import entitlements
-from mailhub.front.vendor_cache import vendor_cache
 from tests import factories as make
 from tests.described.servers import ACCOUNT, TOKEN, Twilio
 from tests.faults.checker import sums

@@ -17,7 +17,7 @@ from vendors.printing.pages import Look, NotPrintable, PageMaker, Stopped
 from vendors.said import count_of
 
 SECONDS = 120.0  # for all letters in a preview
-AT_ONCE = 2  # concurrent previews in a process, each for another sponsor (mailhub/shares.py)
+AT_ONCE = 2  # concurrent previews in a process, each for another sponsor (campaigns/doors/shares.py)
 _few_at_a_time = threading.BoundedSemaphore(AT_ONCE)
 
 

@@ -22,7 +22,7 @@ from django.core.files.uploadedfile import UploadedFile
 from django.core.files.uploadhandler import FileUploadHandler
 from django.db import close_old_connections
 
-from mailhub.front.problems import STORES, Problem, unavailable
+from campaigns.doors.front.problems import STORES, Problem, unavailable
 from vendors import alarms
 
 log = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from campaigns.doors import public_ids
-from mailhub.front.problems import invalid
+from campaigns.doors.front.problems import invalid
 
 
 def last_seen(kind: str, cursor: str) -> int | None:

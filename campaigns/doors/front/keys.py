@@ -20,12 +20,11 @@ from django.http import HttpRequest
 from django.utils import timezone
 from ninja.security import HttpBearer
 
-from campaigns.models import Sponsor
-from mailhub.front import rate_limits
-from mailhub.front.body_gate import STRANGERS_BODY, BodyVerdict, WsgiEnviron
-from mailhub.front.problems import REPORTS, Problem, unauthorized
-from mailhub.front.queries import query_rules
-from mailhub.models import ApiKey, FormerSecretKey
+from campaigns.doors.front import rate_limits
+from campaigns.doors.front.body_gate import STRANGERS_BODY, BodyVerdict, WsgiEnviron
+from campaigns.doors.front.problems import REPORTS, Problem, unauthorized
+from campaigns.doors.front.queries import query_rules
+from campaigns.models import ApiKey, FormerSecretKey, Sponsor
 from vendors import history
 from vendors.history import Actor
 from vendors.said import Said, gettext_noop

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from mailhub.front.problems import invalid
+from campaigns.doors.front.problems import invalid
 
 Schema = Mapping[str, Any]
 WHOLE = re.compile("-?(0|[1-9][0-9]*)", re.ASCII)

@@ -14,9 +14,9 @@ from limits.errors import StorageError
 from limits.storage import RedisStorage
 from limits.strategies import SlidingWindowCounterRateLimiter
 
+from campaigns.doors.front.problems import Problem, error, invalid, unavailable
+from campaigns.doors.shares import give_way, turn_dear
 from campaigns.texts.templates import Budget, OverBudget, is_intricate
-from mailhub.front.problems import Problem, error, invalid, unavailable
-from mailhub.shares import give_way, turn_dear
 from vendors import redis_clients
 
 MOMENT = 0.5  # seconds

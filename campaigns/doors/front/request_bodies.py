@@ -17,9 +17,9 @@ from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse
 from pydantic import BaseModel, ValidationError
 
-from mailhub.front.keys import Caller
-from mailhub.front.problems import Problem, invalid, located
-from mailhub.models import KeptAnswer
+from campaigns.doors.front.keys import Caller
+from campaigns.doors.front.problems import Problem, invalid, located
+from campaigns.models import KeptAnswer
 
 JSON = "application/json"
 Body = TypeVar("Body", bound=BaseModel)

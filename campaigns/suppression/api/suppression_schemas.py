@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, StringConstraints
 
+from campaigns.doors.front.schemas import Channel, PageLinks, Strict
 from campaigns.models import Suppression
-from mailhub.front.schemas import Channel, PageLinks, Strict
 from vendors.instants import Instant
 
 MOST_ADDRESSES = 1000  # in one request

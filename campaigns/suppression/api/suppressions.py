@@ -9,24 +9,24 @@ from ninja import Router
 from ninja.params.functions import Query
 
 from campaigns.doors import public_ids
+from campaigns.doors.front import request_bodies
+from campaigns.doors.front.cursors import below
+from campaigns.doors.front.keys import Caller, Key
+from campaigns.doors.front.problems import Problem, error, invalid
+from campaigns.doors.front.schemas import ProblemOut
+from campaigns.doors.front.vendor_cache import vendor_cache
 from campaigns.lists.intake import AddressReader
 from campaigns.lists.intake.suppression_file import topic_of
 from campaigns.models import Suppression, Topic
 from campaigns.suppression import lists, suppressing
-from campaigns.suppression.lists import NewSuppression
-from mailhub.front import request_bodies
-from mailhub.front.cursors import below
-from mailhub.front.keys import Caller, Key
-from mailhub.front.problems import Problem, error, invalid
-from mailhub.front.schemas import ProblemOut
-from mailhub.front.suppression_schemas import (
+from campaigns.suppression.api.suppression_schemas import (
     AddressesIn,
     SuppressionChangeOut,
     SuppressionIn,
     SuppressionsIn,
     SuppressionsOut,
 )
-from mailhub.front.vendor_cache import vendor_cache
+from campaigns.suppression.lists import NewSuppression
 from vendors.history import Actor
 
 router = Router(tags=["suppressions"])

@@ -14,6 +14,8 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods
 
 from campaigns.doors import labels
+from campaigns.doors.access import actor, page
+from campaigns.doors.downloads import download
 from campaigns.lists.intake import AddressReader
 from campaigns.lists.intake.suppression_file import lines
 from campaigns.models import Sponsor, Suppression
@@ -22,8 +24,6 @@ from campaigns.suppression import suppressing
 from campaigns.suppression.admin.suppression_import import ImportForm, said
 from campaigns.suppression.lists import NewSuppression
 from campaigns.texts.given_texts import given_address
-from mailhub.front.downloads import download
-from mailhub.owners.access import actor, page
 from vendors.models import Vendor
 
 EACH_PAGE = 100

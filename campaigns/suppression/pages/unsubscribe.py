@@ -13,11 +13,11 @@ from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.views.decorators.csrf import csrf_exempt
 
+from campaigns.doors.front import rate_limits
+from campaigns.doors.front.problems import Problem
 from campaigns.suppression import links, unsubscribing
 from campaigns.suppression.links import Subscription
-from mailhub.front import rate_limits
-from mailhub.front.problems import Problem
-from mailhub.public.phrases import phrases
+from campaigns.suppression.pages.phrases import phrases
 from vendors import alarms
 from vendors.said import Said, gettext_noop
 

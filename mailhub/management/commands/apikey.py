@@ -5,9 +5,9 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.utils import timezone
 
+from campaigns.doors.front import keys
 from campaigns.doors.sponsors import NEW_SPONSOR, OF_SPONSOR, filter_by_sponsor, named_sponsor
-from mailhub.front import keys
-from mailhub.models import ApiKey
+from campaigns.models import ApiKey
 from vendors.history import Actor
 from vendors.management.arguments import from_now, person
 from vendors.management.resources import ResourceCommand, argument, verb

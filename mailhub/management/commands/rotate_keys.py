@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 from django.db.models import Model
 
-from mailhub.front import keys
+from campaigns.doors.front import keys
 from vendors import destinations
 from vendors.management.output import tell
 from vendors.models import EncryptedJSONField, Unreadable

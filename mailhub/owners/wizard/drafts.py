@@ -16,15 +16,15 @@ from django.views.decorators.http import require_POST
 from kombu.exceptions import OperationalError
 
 from campaigns.doors import labels
+from campaigns.doors.access import page
+from campaigns.doors.sandboxed import only_ours
 from campaigns.lists.drafts import checking, copying, keeping, sending
 from campaigns.lists.drafts.columns import HIDDEN_ROWS
 from campaigns.lists.intake import BadInput
 from campaigns.models import Campaign, Draft
 from campaigns.models.campaigns import sponsors_of
 from campaigns.reporting.forecast import campaign_states
-from mailhub.owners.access import page
 from mailhub.owners.campaign import of_user
-from mailhub.owners.sandboxed import only_ours
 from mailhub.owners.wizard.uploads import MAKE
 from vendors import said
 

@@ -14,6 +14,8 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from campaigns.doors.access import page
+from campaigns.doors.sandboxed import guarded
 from campaigns.engine.ports import NotEntitled
 from campaigns.lists.drafts import contents, keeping
 from campaigns.lists.drafts.keeping import MESSAGE, Closed, Stale
@@ -25,8 +27,6 @@ from campaigns.models.identities import Urgent
 from campaigns.senders import entitlements
 from campaigns.texts.given_texts import given_name
 from campaigns.texts.templates import MAX_SIZE, TemplateError
-from mailhub.owners.access import page
-from mailhub.owners.sandboxed import guarded
 from mailhub.owners.wizard.drafts import LABELS, check_soon, conflict, show, step
 from mailhub.owners.wizard.uploads import MAKE
 from vendors.condition.reading import condition_of_route, conditions_of_credentials

@@ -11,12 +11,12 @@ from django.utils.translation import gettext as _
 from django.views.decorators.clickjacking import xframe_options_sameorigin
 from django.views.decorators.http import require_POST
 
+from campaigns.doors.sandboxed import with_images
 from campaigns.engine.ports import NotEntitled
 from campaigns.lists.drafts import contents, sending
 from campaigns.lists.intake import BadInput
 from campaigns.models import Draft
 from campaigns.texts.templates import TemplateError
-from mailhub.owners.sandboxed import with_images
 from mailhub.owners.wizard.drafts import show, step
 from vendors import said
 from vendors.adapters.base import Letter

@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 
+from campaigns.doors.downloads import download
 from campaigns.engine.ports import NotEntitled
 from campaigns.lists.drafts import blocks, checking, contents, keeping
 from campaigns.lists.drafts.columns import HIDDEN_ROWS
@@ -18,7 +19,6 @@ from campaigns.lists.drafts.keeping import LIST, Stale
 from campaigns.lists.intake import BadInput
 from campaigns.models import Draft, DraftBlock
 from campaigns.texts.templates import TemplateError
-from mailhub.front.downloads import download
 from mailhub.owners.wizard.drafts import check_soon, conflict, show, step
 from vendors import said
 

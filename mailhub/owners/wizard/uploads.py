@@ -12,11 +12,11 @@ from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY, load_backend
 from django.utils.crypto import constant_time_compare
 
+from campaigns.doors.front.body_gate import STRANGERS_BODY, BodyVerdict, WsgiEnviron
+from campaigns.doors.front.problems import Problem
 from campaigns.models import Draft
 from campaigns.models.campaigns import sponsors_of
 from campaigns.models.files import LARGEST_MAIL
-from mailhub.front.body_gate import STRANGERS_BODY, BodyVerdict, WsgiEnviron
-from mailhub.front.problems import Problem
 
 NEW = "/campaigns/new/"
 MAKE = ("campaigns.add_campaign", "campaigns.see_recipients")
