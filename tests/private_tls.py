@@ -30,7 +30,7 @@ def redis_with_tls() -> str:
 def _has_tls(program: str) -> bool:
     """Start it with a certificate that does not exist: only a program with TLS ends for that reason."""
     with tempfile.TemporaryDirectory() as folder:
-        missing = ["--tls-cert-file", f"{folder}/none", "--tls-key-file", f"{folder}/none"]
+        missing = ["--tls-cert-file", f"{folder}/none", "--tls-key-file", f"{folder}/none", "--tls-auth-clients", "no"]
         asked = [program, "--port", "0", "--tls-port", str(free_port()), *missing, "--save", ""]
         done = subprocess.run(asked, capture_output=True, text=True, timeout=DEADLINE, cwd=folder)
     return "Failed to load certificate" in done.stdout + done.stderr

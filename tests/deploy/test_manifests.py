@@ -19,7 +19,8 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 CHART = DEPLOY / "helm" / "mailhub"
 PROCESSES = set(read_procfile())
 PLACE = unit_files.UnitPlace("/opt/mailhub/bin/mailhub")
-HELM, ANALYZE = shutil.which("helm"), shutil.which("systemd-analyze")
+HELM, ANALYZE, VALIDATE = (shutil.which(name) for name in ("helm", "systemd-analyze", "kubernetes-validate"))
+WITH_INGRESS = ("--set", "ingress.enabled=true")
 
 
 def read_compose() -> dict[str, Any]:
@@ -130,10 +131,7 @@ def test_systemd_finds_nothing_wrong_in_the_units(tmp_path: Path) -> None:
 @pytest.mark.slow("programs")
 @pytest.mark.skipif(HELM is None, reason="no helm on this machine")
 def test_the_chart_makes_what_each_process_needs() -> None:
-    options = ["--kube-version", "1.29.0", "--set", "ingress.enabled=true"]
-    command = [str(HELM), "template", "m", str(CHART), *options]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    made = [one for one in yaml.safe_load_all(text) if one]
+    made = render_chart("1.29.0", *WITH_INGRESS)
     kinds = {kind: [one for one in made if one["kind"] == kind] for kind in {one["kind"] for one in made}}
     assert {one["metadata"]["name"] for one in kinds["Deployment"]} == {f"m-{name}" for name in PROCESSES}
     assert {one["metadata"]["name"] for one in kinds["PodDisruptionBudget"]} == {f"m-{name}" for name in PROCESSES}
@@ -147,3 +145,31 @@ def test_the_chart_makes_what_each_process_needs() -> None:
         if one is not job:
             assert container["args"] == ["run", container["name"]] and "livenessProbe" in container
             assert ("readinessProbe" in container) == (container["name"] in ("web", "api"))
+
+
+@pytest.mark.slow("programs")
+@pytest.mark.skipif(HELM is None, reason="no helm on this machine")
+@pytest.mark.skipif(VALIDATE is None, reason="no kubernetes-validate on this machine")
+@pytest.mark.parametrize("release", ["1.29", "1.37"])
+def test_the_objects_of_the_chart_have_the_types_of_kubernetes(tmp_path: Path, release: str) -> None:
+    made = render_chart(f"{release}.0", *WITH_INGRESS)
+    ran = validate_objects(tmp_path, release, made)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    deployment = next(one for one in made if one["kind"] == "Deployment")
+    deployment["spec"]["template"]["spec"]["terminationGracePeriod"] = 1
+    ran = validate_objects(tmp_path, release, made)
+    assert ran.returncode != 0 and "terminationGracePeriod" in ran.stdout + ran.stderr, "a wrong word would be seen"
+
+
+def validate_objects(folder: Path, release: str, objects: list[dict[str, Any]]) -> subprocess.CompletedProcess[str]:
+    file = folder / "objects.yaml"
+    file.write_text(yaml.safe_dump_all(objects))
+    command = [str(VALIDATE), "--kubernetes-version", release, "--strict", str(file)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def render_chart(release: str, *options: str) -> list[dict[str, Any]]:
+    """Return the objects that Helm makes for this release of Kubernetes."""
+    command = [str(HELM), "template", "m", str(CHART), "--kube-version", release, *options]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return [one for one in yaml.safe_load_all(text) if one]

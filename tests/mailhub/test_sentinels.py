@@ -1,4 +1,7 @@
-"""A Redis under Sentinel fails over while mail goes out: everything finds the new master by itself."""
+"""A Redis under Sentinel fails over while mail goes out: everything finds the new master by itself.
+
+Each story is told twice: of plain servers, and of servers and Sentinels that speak TLS alone and want users.
+"""
 
 import asyncio
 import itertools
@@ -16,6 +19,7 @@ from mailhub.broker import connect_to
 from tests import forks
 from tests.faults.checker import judge
 from tests.private_sentinels import PrivateSentinels
+from tests.private_tls import redis_with_tls
 from tests.programs import Program, environment
 from tests.sandbox import Sandbox
 from tests.waiting import wait_until
@@ -26,9 +30,12 @@ RECIPIENTS, RATE = 400, 40
 SHORT = {"LEASE_SECONDS": "5", "HEARTBEAT_SECONDS": "0.5", "SWEEP_SECONDS": "1"}
 
 
-@pytest.fixture
-def sentinels() -> Iterator[PrivateSentinels]:
-    servers = PrivateSentinels()
+@pytest.fixture(params=["plain", "TLS and users"])
+def sentinels(request: pytest.FixtureRequest) -> Iterator[PrivateSentinels]:
+    program = ""
+    if request.param != "plain" and not (program := redis_with_tls()):
+        pytest.skip("no Redis with TLS is here, and the bundled one has none: name one by REDIS_WITH_TLS")
+    servers = PrivateSentinels(program)
     try:
         yield servers
     finally:
