@@ -22,6 +22,7 @@ from jinja2.sandbox import SandboxedEnvironment
 from markupsafe import escape
 
 from campaigns.texts import cost, filters
+from campaigns.texts.template_faults import explain_fault
 from vendors.control_signs import IN_SUBJECTS
 from vendors.said import Said, gettext_noop
 
@@ -43,7 +44,6 @@ LINE_BREAK = re.compile("[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
 INTRICATE = 500  # characters within tags above which compiling takes milliseconds
 STYLE = re.compile(r"<style\b[^<>]{0,500}>.*?(?:</style|\Z)", re.DOTALL | re.IGNORECASE)
 SELECTOR = re.compile(r"\{#(?=[A-Za-z_-])")
-UNENDED_COMMENT = Said("{# begins a comment, and no #} ends it")
 # An unclosed tag takes the rest; searching for its end at every opening would take quadratic time.
 TAG = re.compile(r"\{\{.*?(?:\}\}|\Z)|\{%.*?(?:%\}|\Z)", re.DOTALL)
 
@@ -372,6 +372,7 @@ class _Part:
             self.tree = self.environment.parse(source)
             breathe()
             loops = _permit_all(self.tree)
+            _check_known(self.tree, self.environment)
             found = _undeclared(self.tree, self.environment)
         self.steps = TOKEN * self.tokens * max(1, loops)
         self.optional = found & set(_guarded(self.tree))
@@ -496,9 +497,21 @@ def _permit_all(tree: nodes.Template) -> int:
     return most
 
 
+def _check_known(tree: nodes.Template, environment: Environment) -> None:
+    """Raise TemplateSyntaxError for an unknown filter or test. Within an {% if %} Jinja finds it while rendering."""
+    for node in tree.find_all((nodes.Filter, nodes.Test)):
+        what, known = ("filter", environment.filters) if isinstance(node, nodes.Filter) else ("test", environment.tests)
+        if node.name not in known:
+            raise TemplateSyntaxError(f"No {what} named {node.name!r}.", node.lineno)
+
+
 def _permit(node: nodes.Node) -> None:
     """Raise TemplateError if templates may not use this node."""
     name = getattr(node, "name", None) or getattr(node, "attr", None)
+    if isinstance(node, nodes.Sub):
+        raise TemplateError(
+            Said("- is no part of a field's name: type _ in its place (line %(line)s)", line=str(node.lineno))
+        )
     if type(node).__name__ not in NODES or getattr(node, "recursive", False):
         raise TemplateError(
             Said(
@@ -560,7 +573,7 @@ def _naming(what: str) -> Iterator[None]:
     try:
         yield
     except TemplateSyntaxError as error:
-        why = UNENDED_COMMENT if error.message == "Missing end of comment tag" else error.message or ""
+        why = explain_fault(error.message or "")
         raise TemplateError(Said(PARTS[what].at_line, count=str(error.lineno), why=why)) from error
     except TemplateError as error:
         raise TemplateError(Said(PARTS[what].fault, why=error)) from error

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import unicodedata
 import zipfile
 from pathlib import Path
@@ -172,6 +173,37 @@ class TestTemplates:
         content = templates.compile("News", html, html=True)
         assert content.render("ann@example.org", {"name": "Ann"})[1] == html.replace("{{ name }}", "Ann")
         assert content.plain
+
+    @pytest.mark.parametrize(
+        ("body", "said"),
+        [
+            ("Dear {{ name|default(“you”) }}", "line 1: “ is no straight quote: type ' or \""),
+            ("Dear\n{{ name|default(’you’) }}", "line 2: ’ is no straight quote"),
+            ("Dear {{ first name }}", "name stands behind a field's name: a field has one word, with _ for each blank"),
+            ("Dear {{ first-name }}", "- is no part of a field's name: type _ in its place (line 1)"),
+            ("Dear {{ first‑name }}", "‑ is no part of a field's name"),
+            ("Dear {{ name|default('you) }}", "a quote is opened and not closed"),
+            ("Dear {{&nbsp;name }}", "& is no part of a template's tag"),
+            ("{% if a = 1 %}x{% endif %}", "two values are compared by =="),
+            ("Dear {{{ name }}}", "a field stands between two braces on each side, as in {{ name }}"),
+            ("Dear {{ name|default('x' }}", ") is missing"),
+            ("Dear {{ name }", "{{ is open: }} is missing"),
+            ("Dear {{ name", "{{ is open: }} is missing"),
+            ("Dear {{ }}", "a field's name is missing"),
+            ("Dear {{ name|proper }}", "there is no filter proper"),
+            ("{% if name is wrong %}x{% endif %}", "there is no test wrong"),
+            ("{% if name %}{{ name|proper }}{% endif %}", "there is no filter proper"),
+            ("{% if name %}x{% endfor %}", "{% endfor %} cannot stand here: {% if %} is still open"),
+            ("{% if name %}x", "{% if %} is open: {% endif %} is missing"),
+            ("{% raw %}x", "{% raw %} is open: {% endraw %} is missing"),
+            ("x{% endif %}", "{% endif %} ends nothing: no such part is open"),
+            ("{% first_name %}", "there is no tag {% first_name %}"),
+            ("{% for x of y %}x{% endfor %}", "expected token 'in', got 'of'"),
+        ],
+    )
+    def test_what_word_processors_and_newcomers_type_is_explained(self, body: str, said: str) -> None:
+        with pytest.raises(TemplateError, match=r"^the body.*" + re.escape(said)):
+            templates.compile("News", body, html=False)
 
     def test_a_comment_without_an_end_is_named(self) -> None:
         with pytest.raises(TemplateError, match=r"\{# begins a comment, and no #\} ends it"):
