@@ -1,0 +1,1 @@
+"""The API's endpoints about sessions, their results, webhooks, and reports of vendors."""

@@ -1,0 +1,1 @@
+"""Pages of campaign owners about their programs: webhooks and API keys."""
