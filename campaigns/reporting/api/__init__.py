@@ -1,0 +1,1 @@
+"""The API's endpoints about costs and days, and forecasts for its answers."""

@@ -1,0 +1,1 @@
+"""The page of a campaign, its report, the chart of days."""
