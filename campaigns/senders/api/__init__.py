@@ -1,0 +1,1 @@
+"""The API's endpoints about vendors, sender identities and topics."""
