@@ -1,0 +1,1 @@
+"""Pages of campaign owners: the first page, decisions about a campaign."""
