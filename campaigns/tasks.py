@@ -19,7 +19,7 @@ from typing import Any
 from uuid import UUID
 
 from billiard import current_process
-from celery import chord, concurrency, shared_task, signals
+from celery import chord, concurrency, current_app, shared_task, signals
 from celery.concurrency.thread import TaskPool as ThreadPool
 from django.conf import settings
 from django.db import connection
@@ -199,6 +199,12 @@ def sweep_sessions() -> None:
     delivery.give_up()
     if (due := delivery.next_due()) and due <= timezone.now():
         notify_webhooks()
+
+
+def notify_of_draft(task: str, draft_id: int) -> None:
+    """Send a task for a draft (mailhub.tasks); if the broker is away, the sweep finds the draft."""
+    with suppress(OperationalError):
+        current_app.send_task(f"mailhub.tasks.{task}", (draft_id,), ignore_result=True)
 
 
 def _notify(task: Any, argument: Any, **options: Any) -> None:

@@ -38,11 +38,11 @@ from campaigns.doors.front.body_gate import LITTLE, BodyGate, Judge, too_large
 from campaigns.doors.front.keys import keyring
 from campaigns.doors.front.problems import API, Problem
 from campaigns.doors.shares import DEAR_AT_ONCE, DEAR_EACH, DEAR_MOST, WAITING_MOST, TooManyWait, Turns
+from campaigns.integrations.api import receipts
+from campaigns.lists.pages import uploads
 from campaigns.texts import templates
 from mailhub import devices, running_versions
-from mailhub.front import receipts
 from mailhub.monitoring import endpoints as monitoring
-from mailhub.owners.wizard import uploads
 from vendors import log_ids
 
 log = logging.getLogger(__name__)

@@ -4,21 +4,14 @@ Operators' pages keep the installation's zone, because logs and other operators 
 """
 
 from collections.abc import Callable
-from functools import cache
-from zoneinfo import available_timezones
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
+from campaigns.doors.browser_zones import find_zone
 from mailhub.languages import NOT_PAGES
 
-COOKIE = "mailhub_zone"  # as in static/mailhub/admin.js
 OTHERS = (*NOT_PAGES, "/admin/")
-
-
-@cache
-def _known() -> frozenset[str]:
-    return frozenset(available_timezones())
 
 
 class VisitorZone:
@@ -28,13 +21,8 @@ class VisitorZone:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        name = request.COOKIES.get(COOKIE, "")
-        if request.path_info.startswith(OTHERS) or name not in _known():
+        zone = None if request.path_info.startswith(OTHERS) else find_zone(request)
+        if zone is None:
             return self._get_response(request)
-        with timezone.override(name):
+        with timezone.override(zone):
             return self._get_response(request)
-
-
-def is_known(request: HttpRequest) -> bool:
-    """Return True if the browser has told its zone."""
-    return request.COOKIES.get(COOKIE, "") in _known()

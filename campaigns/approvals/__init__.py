@@ -5,5 +5,5 @@
 - gates: the engine's port `gates`: what may go out, by entitlements, approvals and quotas.
 
 The decision ends jobs if it refuses, so it is in campaigns/operations/approving.py. Models: models/approvals.py. Doors:
-the command approve_campaign, mailhub/owners/approvals.py.
+management/ (approve_campaign), pages.py.
 """

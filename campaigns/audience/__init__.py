@@ -5,5 +5,5 @@
 - finding: everything known about one recipient.
 
 Who is not written to is a list of its own, below: campaigns/suppression. Models: models/answers.py, message_events.py.
-Doors: admin.py, management/, mailhub/owners/answers.py and finds.py, mailhub/front/ (answers, finds, inbound).
+Doors: admin.py, api/, management/, pages/.
 """

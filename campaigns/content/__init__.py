@@ -4,6 +4,6 @@
 - template_versions: templates that sponsors keep.
 - previews: letters as a recipient would get them.
 
-The language of templates is in campaigns/texts, below the models. Models: models/templates.py, files.py. Doors:
-management/, mailhub/owners/templates.py and samples.py, mailhub/front/templates.py.
+The language of templates is in campaigns/texts, below the models. Models: models/templates.py, files.py. Doors: api.py,
+management/, pages/.
 """

@@ -4,6 +4,6 @@
 - results: outcomes of the sessions of the HTTP API, through Redis.
 - reactions: the engine's port `events`: what follows from an event in all features.
 
-Models: models/api_clients.py. Doors: management/ (listening is its receiver for tests),
-mailhub/front/sessions.py and webhooks.py, mailhub/owners/webhooks.py.
+Models: models/api_clients.py, api_keys.py. Doors: api/, management/ (listening is its receiver for tests), pages/. Keys
+are read in campaigns/doors/front/keys.py.
 """

@@ -5,6 +5,6 @@
 - estimates: price, size and end of a campaign that is not stored yet.
 - content_options, previewing, hidden_rows: what commands with lists share.
 
-Models: models/campaigns.py, drafts.py. Doors: admin.py, management/, mailhub/owners/wizard/,
-mailhub/front/ (accepting, recipients, checking).
+Models: models/campaigns.py, drafts.py. Doors: admin.py, api/ (requests to send), management/,
+pages/ (the wizard).
 """

@@ -5,6 +5,6 @@
 - deliverability: checks that the DNS lets an identity's mail arrive.
 - sender_changes: adds, changes and signs identities; renames and archives topics.
 
-Models: models/identities.py, sharing.py, quotas.py. Doors: admin/, management/,
-mailhub/owners/identities.py, `doctor`.
+Models: models/identities.py, sharing.py, quotas.py. Doors: admin/, api/, management/,
+pages.py, `doctor`.
 """

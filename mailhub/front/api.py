@@ -7,31 +7,23 @@ from ninja import NinjaAPI, Swagger
 from ninja.openapi.schema import OpenAPISchema
 from ninja.operation import Operation
 
+from campaigns.audience.api import answers, finds, inbound
+from campaigns.audience.api.finds import FindIn
+from campaigns.content import api as templates
+from campaigns.content.api import TemplateIn
 from campaigns.doors.front import problems
 from campaigns.doors.front.keys import Key
 from campaigns.doors.front.queries import query_rules
+from campaigns.integrations.api import receipts, reports, sessions, webhooks
+from campaigns.integrations.api.session_schemas import LimitsIn
+from campaigns.integrations.api.webhooks import WebhookIn
+from campaigns.lists.api import files, messages, notifier
+from campaigns.lists.api.schemas import SendRequest
+from campaigns.reporting.api import costs, days
+from campaigns.senders.api import topics, vendors
 from campaigns.suppression.api import suppressions
 from campaigns.suppression.api.suppression_schemas import AddressesIn, SuppressionsIn
-from mailhub.front import (
-    answers,
-    costs,
-    days,
-    files,
-    finds,
-    inbound,
-    messages,
-    receipts,
-    reports,
-    sessions,
-    templates,
-    topics,
-    vendors,
-    webhooks,
-)
-from mailhub.front.finds import FindIn
-from mailhub.front.schemas import LimitsIn, SendRequest
-from mailhub.front.templates import TemplateIn
-from mailhub.front.webhooks import WebhookIn
+from mailhub.front import broker_check
 from vendors.adapters.reports import ReceiptsIn
 
 
@@ -113,4 +105,5 @@ for part in (
     topics,
 ):  # paths are matched in this order, so the most frequent come first
     api.add_router("", part.router)
+notifier.check = broker_check.check
 query_rules.document = lambda: api.get_openapi_schema(path_prefix="/api/v1/")

@@ -3,24 +3,16 @@
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import URLPattern, path
 
+from campaigns.approvals import pages as approvals
+from campaigns.audience.pages import answers, finds
+from campaigns.content.pages import template_editor, templates
+from campaigns.integrations.pages import api_keys, webhooks
+from campaigns.lists.pages import drafts, typed_letters
+from campaigns.lists.pages import urls as wizard
+from campaigns.operations.pages import decisions, home
+from campaigns.reporting.pages import campaign, reports
+from campaigns.senders import pages as identities
 from campaigns.suppression.pages import suppressions
-from mailhub.owners import (
-    answers,
-    api_keys,
-    approvals,
-    campaign,
-    decisions,
-    finds,
-    home,
-    identities,
-    reports,
-    template_editor,
-    templates,
-    typed_letters,
-    webhooks,
-)
-from mailhub.owners.wizard import drafts
-from mailhub.owners.wizard import urls as wizard
 
 
 def urls() -> list[URLPattern]:

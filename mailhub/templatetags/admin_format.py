@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext
 
+from campaigns.approvals import pages as approvals
 from campaigns.doors import labels
 from campaigns.doors.owner_phrases import tell_owner
 from campaigns.engine.failover import recovery as takeover
@@ -21,7 +22,6 @@ from mailhub import languages
 from mailhub.operations import saved_looks, views
 from mailhub.operations import sidebar as navigation
 from mailhub.operations.views import clock
-from mailhub.owners import approvals
 from vendors import history, listing
 from vendors.said import Said, gettext_noop, show
 

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -29,3 +30,27 @@ def test_an_import_of_a_door_is_seen() -> None:
     assert list(imports_of_doors("x.py", "from campaigns.lists import admin"))
     assert list(imports_of_doors("x.py", "def f():\n    import campaigns.lists.management.commands.sponsor"))
     assert not list(imports_of_doors("x.py", "from campaigns.lists import intake"))
+
+
+def features_beside(file: str, code: str) -> set[str]:
+    """Other features of which this page or endpoint imports pages or endpoints."""
+    found = (re.search(r"campaigns\.(\w+)\.(?:api|pages)\b", one) for one in imports_of_doors(file, code))
+    return {one[1] for one in found if one} - {file.split("/")[1]}
+
+
+def test_pages_and_endpoints_of_two_features_do_not_import_each_other() -> None:
+    files = [*(ROOT / "campaigns").glob("*/pages*/**/*.py"), *(ROOT / "campaigns").glob("*/api*/**/*.py")]
+    files += [*(ROOT / "campaigns").glob("*/pages.py"), *(ROOT / "campaigns").glob("*/api.py")]
+    assert len(files) > 50
+    beside: dict[str, set[str]] = {}
+    for path in files:
+        name = str(path.relative_to(ROOT))
+        beside.setdefault(name.split("/")[1], set()).update(features_beside(name, path.read_text()))
+    TopologicalSorter(beside).prepare()  # raises CycleError
+
+
+def test_an_endpoint_of_another_feature_is_seen() -> None:
+    code = (
+        "from campaigns.lists.api import files\nfrom campaigns.senders import pages\nfrom campaigns.lists import admin"
+    )
+    assert features_beside("campaigns/senders/pages.py", code) == {"lists"}

@@ -20,7 +20,7 @@ from django.utils import timezone
 from standardwebhooks import Webhook
 from twilio.request_validator import RequestValidator
 
-from mailhub.front.receipts import known_vendors
+from campaigns.integrations.api.receipts import known_vendors
 from tests.campaigns.rows import accepted
 from tests.described.servers import ACCOUNT, TOKEN
 from tests.described.test_descriptions import GOOD, faults

@@ -10,10 +10,10 @@ from django.test import Client
 from campaigns.doors.front import keys
 from campaigns.doors.front.keys import keyring
 from campaigns.doors.front.vendor_cache import vendor_cache
+from campaigns.integrations.api.receipts import counts, known_vendors
 from campaigns.lists.intake.requests import connection_pool
 from campaigns.models import Sponsor
-from mailhub.front.forecasts import forecasts
-from mailhub.front.receipts import counts, known_vendors
+from campaigns.reporting.api.forecasts import forecasts
 from tests import factories
 
 ALL = ("send", "read", "ops")

@@ -93,7 +93,7 @@ def test_without_the_demand_a_request_costs_no_further_statement(
 
     monkeypatch.setattr(psycopg.Cursor, "execute", counting)
     for cache in ("vendor_cache", "keys"):  # a slow machine would read again between two requests
-        monkeypatch.setattr(f"mailhub.front.{cache}.FRESH", 3600.0)
+        monkeypatch.setattr(f"campaigns.doors.front.{cache}.FRESH", 3600.0)
     statements()  # what a process reads once
     asks_none = statements()
     demand(program, 1)

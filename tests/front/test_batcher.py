@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from mailhub.front import batcher as batcher_module
-from mailhub.front.batcher import Batcher
+from campaigns.doors.front import batcher as batcher_module
+from campaigns.doors.front.batcher import Batcher
 from tests.waiting import DEADLINE, wait_until
 
 

@@ -11,11 +11,11 @@ from django.utils import timezone
 from standardwebhooks import Webhook as Signer
 
 from campaigns.engine import audit, lifecycle
+from campaigns.integrations.api import receipts
+from campaigns.integrations.api.receipts import KnownVendors, known_vendors
 from campaigns.integrations.results import writer
 from campaigns.integrations.webhooks import delivery, events
 from campaigns.models import Job, Message, Session, WebhookCall
-from mailhub.front import receipts
-from mailhub.front.receipts import KnownVendors, known_vendors
 from tests.campaigns.rows import accepted, expired, in_doubt, logged, refused
 from tests.campaigns.test_claims_and_answers import locked
 from tests.faults.sending import meanwhile

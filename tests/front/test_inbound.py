@@ -18,10 +18,10 @@ from django.utils import timezone
 from twilio.request_validator import RequestValidator
 
 from campaigns.audience import inbound
+from campaigns.integrations.api.receipts import known_vendors
 from campaigns.models import Campaign, Entitlement, Identity, InboundMessage, Job, Message, Suppression
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
-from mailhub.front.receipts import known_vendors
 from tests import factories
 from tests.described.servers import ACCOUNT, TOKEN, Twilio
 from tests.described.test_descriptions import GOOD, faults

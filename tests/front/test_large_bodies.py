@@ -11,9 +11,9 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
+from campaigns.lists.pages import uploads
 from campaigns.models import Draft, Sponsor
 from mailhub import installation
-from mailhub.owners.wizard import uploads
 from tests import factories
 from tests.front.doors import Doors, ask, connect, doors, head, read, unanswered
 from tests.front.program import Program, fresh

@@ -10,8 +10,8 @@ import pytest
 from django.test import Client
 
 from campaigns.engine import delivery_reports
+from campaigns.integrations.api.receipts import known_vendors
 from campaigns.models import Campaign, Job, Message, Session
-from mailhub.front.receipts import known_vendors
 from tests.front import server
 from tests.front.program import Program, api_vendor, fresh, letter
 from tests.front.vendor import receipt, reporting

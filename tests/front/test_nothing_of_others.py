@@ -14,7 +14,7 @@ from campaigns.doors.front.vendor_cache import vendor_cache
 from campaigns.integrations.results import reader
 from campaigns.integrations.webhooks import events
 from campaigns.models import Job, Session, Sponsor, WebhookCall
-from mailhub.front.forecasts import forecasts
+from campaigns.reporting.api.forecasts import forecasts
 from tests import factories
 from tests.campaigns.rows import accepted
 from tests.front.everything import everything

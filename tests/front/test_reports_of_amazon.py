@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from mailhub.front.receipts import known_vendors
+from campaigns.integrations.api.receipts import known_vendors
 from tests.contracts.services import AmazonSes
 from tests.front.program import fresh, problem
 from tests.front.test_reports_of_services import post, sent

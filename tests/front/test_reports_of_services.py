@@ -7,8 +7,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from campaigns.integrations.api.receipts import known_vendors
 from campaigns.models import Message, MessageEvent, Suppression
-from mailhub.front.receipts import known_vendors
 from tests.campaigns.rows import accepted, logged, messages
 from tests.contracts.services import AT, SERVICES, Service
 from tests.front.program import api_vendor, fresh, problem

@@ -14,8 +14,8 @@ from django.core.management import call_command
 from django.test import Client
 
 from campaigns.engine import delivery_reports
+from campaigns.integrations.api import receipts
 from campaigns.models import Job, Message, MessageEvent, Suppression
-from mailhub.front import receipts
 from mailhub.monitoring import metrics
 from tests.campaigns.rows import accepted, in_doubt, logged, messages
 from tests.front.program import api_vendor, fresh, problem

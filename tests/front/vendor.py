@@ -9,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 from standardwebhooks import Webhook as Signer
 
-from mailhub.front.receipts import known_vendors
+from campaigns.integrations.api.receipts import known_vendors
 from tests.front.program import api_vendor
 from vendors import report_keys
 

@@ -10,7 +10,7 @@ from django.test import override_settings
 
 from campaigns.doors.front.problems import Problem
 from campaigns.models import Job
-from mailhub.front import notifier
+from mailhub.front import broker_check
 from tests import factories
 from tests.celery_tasks import notes
 from tests.faults.checker import judge, sums
@@ -162,7 +162,7 @@ def test_a_rabbitmq_that_comes_back_empty_is_furnished_again_by_the_workers(
 def test_the_front_notices_that_rabbitmq_is_away_and_that_it_is_back(rabbit: PrivateRabbitMQ) -> None:
     def answers() -> bool:
         try:
-            notifier.check()
+            broker_check.check()
         except Problem:
             return False
         return True

@@ -208,7 +208,7 @@ def test_who_may_only_look_decides_nothing(client, waiting, owner):
 
 
 def test_of_many_failures_the_reasons_are_counted_on_a_page_of_their_own(client, campaign, monkeypatch):
-    monkeypatch.setattr("mailhub.owners.campaign.FEW", 1)
+    monkeypatch.setattr("campaigns.reporting.pages.campaign.FEW", 1)
     Job.objects.filter(campaign=campaign).update(finished_at=None)
     assert "Show the reasons of 4 recipients" in text(client, f"/campaigns/{campaign.pk}/")
     assert "2 The vendor has refused it" in text(client, f"/campaigns/{campaign.pk}/failures/")

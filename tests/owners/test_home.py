@@ -9,8 +9,9 @@ from django.utils import timezone
 
 from campaigns.doors import polling
 from campaigns.models import Campaign, DayCount, Job
+from campaigns.operations.pages import home
 from campaigns.reporting import campaign_names, campaign_rows
-from mailhub.owners import day_chart, home
+from campaigns.reporting.pages import day_chart
 from tests import factories
 from tests.campaigns.rows import accepted, in_doubt, logged
 

@@ -8,8 +8,8 @@ import pytest
 
 from campaigns.lists.drafts import checking, keeping, sending
 from campaigns.models import Campaign, Draft, DraftBlock, Message
+from campaigns.tasks import notify_of_draft
 from mailhub import tasks
-from mailhub.owners.wizard.drafts import notify
 from tests.owners.test_wizard import ann, login, make, put
 from tests.waiting import wait_until
 from tests.workers import worker
@@ -36,7 +36,7 @@ def test_a_worker_that_is_killed_leaves_a_draft_that_goes_on_to_one_campaign(cli
         keeping.leave_out(draft, draft.seen, 3)
         draft = keeping.look(draft.pk)
         draft = sending.start(draft, draft.seen, {"when": "now"}, draft.created_by)
-        notify("send_draft", draft.pk)
+        notify_of_draft("send_draft", draft.pk)
         stat = Path(f"/proc/{second.process.pid}/stat")
         second.until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "it is frozen in its COPY")
         with monkeypatch.context() as later:

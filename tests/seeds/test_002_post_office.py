@@ -120,7 +120,7 @@ class TestDetailedTransaction:
 
 def test_sessions_are_spread_over_the_result_servers(settings):
     settings.RESULT_URLS = ["a", "b", "c"]
-    from mailhub.front.send_orders import new_session
+    from campaigns.lists.api.send_orders import new_session
 
     shards = [result_store.shard_of(new_session()) for _ in range(300)]
     assert {shards.count(shard) > 50 for shard in (0, 1, 2)} == {True}

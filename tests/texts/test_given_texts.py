@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from campaigns.lists.api.schemas import SendRequest
 from campaigns.lists.intake import BadInput, Table, check_table
 from campaigns.lists.intake.checking import AddressReader
 from campaigns.lists.intake.csv_reader import field_name
@@ -18,7 +19,6 @@ from campaigns.lists.intake.files import source
 from campaigns.texts import templates
 from campaigns.texts.given_texts import composed, given_address, given_fields, given_name, given_value
 from campaigns.texts.templates import TemplateError
-from mailhub.front.schemas import SendRequest
 
 MULLER = "Mu\u0308ller"  # as a Mac writes it
 

@@ -20,8 +20,8 @@ from campaigns.doors.front.problems import Problem, invalid
 from campaigns.doors.front.schemas import PageLinks, ProblemOut
 from campaigns.doors.labels import recipient
 from campaigns.doors.public_ids import PATTERN, name
+from campaigns.integrations.api import receipts
 from campaigns.models import InboundMessage
-from mailhub.front import receipts
 
 router = Router(tags=["inbound"])
 HERE = "/api/v1/inbound"

@@ -13,6 +13,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
 
+from campaigns.content.pages.samples import sample_of
+from campaigns.content.pages.templates import ADD, CHANGE, mine, version_of
 from campaigns.content.template_versions import comparing, versions
 from campaigns.content.template_versions.versions import TemplateContent
 from campaigns.doors import labels
@@ -22,8 +24,6 @@ from campaigns.models import Sponsor, Template, TemplateVersion
 from campaigns.models.campaigns import sponsors_of
 from campaigns.texts.parts import parse_header
 from campaigns.texts.templates import RECIPIENT, TemplateError
-from mailhub.owners.samples import sample_of
-from mailhub.owners.templates import ADD, CHANGE, mine, version_of
 from vendors.models import Vendor
 
 MOST = 1_000_000  # characters of a body

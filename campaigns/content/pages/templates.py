@@ -7,12 +7,12 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from campaigns.content.pages.samples import sample_of
 from campaigns.content.template_versions import comparing, versions
 from campaigns.doors.access import actor, page
 from campaigns.doors.sandboxed import guarded
 from campaigns.models import Template, TemplateVersion
 from campaigns.models.campaigns import sponsors_of
-from mailhub.owners.samples import sample_of
 from vendors.mail_classes import CLASSES, MailClass, class_named
 
 EACH_PAGE = 50

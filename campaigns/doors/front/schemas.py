@@ -1,5 +1,6 @@
 """Parts of requests and answers that several endpoints share, as the API's OpenAPI document shows them."""
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -47,3 +48,36 @@ CAUSE = Field(
 class PageLinks(BaseModel):
     self: str
     next: str | None
+
+
+LIMIT = "Percent, beyond which the session pauses itself; default: the installation's, 0: never"
+
+
+class ForecastOut(BaseModel):
+    first_at: datetime | None = Field(description="Null if unknown; the basis says why")
+    last_at: datetime | None
+    basis: str
+    own_ahead: int | None = Field(description="Your own messages that go before it; null if it waits for a time")
+    share: float | None = Field(
+        description="About your part of the vendor while messages of others wait there too; 1 if none do"
+    )
+
+
+class Links(BaseModel):
+    self: str
+    messages: str
+    stop: str
+    retry: str = Field(description="With the revision, so that a repeat changes nothing")
+    pause: str
+    resume: str = Field(description="With the revision, so that a repeat changes nothing")
+
+
+class ConditionOut(BaseModel):
+    kind: Literal["works", "untried", "failing", "silent", "shut"] = Field(
+        description="works: its last answer was good. untried: nothing was called yet. failing: no good answer since "
+        "then. silent: no call before `until`. shut: not called until then, or until a person acts"
+    )
+    since: str | None = Field(description="ISO 8601, where it is known")
+    until: str | None = Field(description="ISO 8601: when calls may start again by themselves; null: nobody knows")
+    tries: int | None = Field(description="Bad answers since then; null: the vendor is not yours")
+    reason: str = Field(description="As a sentence")

@@ -24,12 +24,12 @@ from ninja import Router, Status
 
 from campaigns import tasks
 from campaigns.doors.front import problems
+from campaigns.doors.front.batcher import Batcher
 from campaigns.doors.front.problems import API, Problem, invalid, located, unavailable
 from campaigns.doors.front.schemas import ProblemOut
 from campaigns.engine import delivery_reports
 from campaigns.engine.delivery_reports import ReportsStored
-from mailhub.front.batcher import Batcher
-from mailhub.front.schemas import ReceiptsOut
+from campaigns.integrations.api.session_schemas import ReceiptsOut
 from vendors import adapters, alarms, report_keys, webhook_http
 from vendors.adapters.base import Adapter
 from vendors.adapters.reports import (

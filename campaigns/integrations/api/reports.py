@@ -3,18 +3,18 @@
 from typing import Any, Literal
 
 from django.http import HttpRequest
-from django.utils.text import slugify
 from ninja import Router
 from ninja.params.functions import Query
 from pydantic import BaseModel, Field
 
-from campaigns.doors.downloads import KINDS, download
+from campaigns.doors.downloads import KINDS
 from campaigns.doors.front.keys import Key
 from campaigns.doors.front.schemas import ProblemOut
+from campaigns.integrations.api.sessions import causes_of, labels_of, session_of
 from campaigns.integrations.results import reader
-from campaigns.reporting import export, reasons
+from campaigns.reporting import reasons
 from campaigns.reporting.export import Export
-from mailhub.front.sessions import causes_of, labels_of, session_of
+from campaigns.reporting.report_files import file_of
 
 router = Router(tags=["sessions"])
 PROBLEMS = dict.fromkeys((401, 403, 404, 422, 429, 503), ProblemOut)
@@ -76,9 +76,3 @@ def get_report(
     look = session_of(request, session_id)
     of = Export(look.job.campaign, look.job.vendor.channel, labels_of(status), causes=causes_of(cause))
     return file_of(of, format, look.session.pk.hex[:12])
-
-
-def file_of(of: Export, kind: str, number: object = "") -> Any:
-    """Return the file as an answer (downloads). `number`: ends its name; empty: the campaign's."""
-    chunks = export.csv_chunks(of) if kind == "csv" else export.xlsx_chunks(of)
-    return download(chunks, f"{slugify(of.campaign.name)[:60] or 'campaign'}-{number or of.campaign.pk}.{kind}")

@@ -18,15 +18,15 @@ from campaigns.doors.front.cursors import last_seen
 from campaigns.doors.front.keys import Caller, Key
 from campaigns.doors.front.problems import Problem, invalid, over_quota
 from campaigns.doors.front.schemas import ProblemOut
+from campaigns.doors.front.session_links import SESSIONS, links, session_name
 from campaigns.engine.decisions import JobDecision, Verdict
+from campaigns.integrations.api.session_schemas import ChangedOut, LimitsIn, MessagesOut, SessionOut
 from campaigns.integrations.results import reader
 from campaigns.integrations.results.reader import SessionView
 from campaigns.operations import actions, pausing
 from campaigns.operations.actions import QuotaDecision
 from campaigns.reporting import export
-from mailhub.front.forecasts import of_job
-from mailhub.front.schemas import ChangedOut, LimitsIn, MessagesOut, SessionOut
-from mailhub.front.send_orders import SESSIONS, links, session_name
+from campaigns.reporting.api.forecasts import of_job
 from vendors.causes.wording import read_causes
 from vendors.history import Actor
 from vendors.mail_classes import MailClass

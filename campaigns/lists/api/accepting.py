@@ -11,17 +11,17 @@ import psycopg
 from django.conf import settings
 
 from campaigns.doors.front import rate_limits
+from campaigns.doors.front.batcher import Batcher
 from campaigns.doors.front.problems import Problem, over_quota
 from campaigns.doors.front.vendor_cache import VendorSnapshot
 from campaigns.engine.dispatch.dispatcher import dispatch_later
+from campaigns.lists.api import notifier
+from campaigns.lists.api.send_orders import SendOrder
 from campaigns.lists.intake import requests as accepting
 from campaigns.lists.intake.requests import Request, Stored
 from campaigns.lists.intake.to_oneself import TooManyToOneself
 from campaigns.models import Session
-from mailhub.front import notifier
-from mailhub.front.batcher import Batcher
-from mailhub.front.forecasts import Forecast, forecasts
-from mailhub.front.send_orders import SendOrder
+from campaigns.reporting.api.forecasts import Forecast, forecasts
 from vendors import health
 from vendors.health import HealthStatus
 

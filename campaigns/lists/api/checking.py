@@ -17,6 +17,11 @@ from campaigns.doors.front.vendor_cache import VendorSnapshot, vendor_cache
 from campaigns.engine.ports import NotEntitled
 from campaigns.engine.routes import entries
 from campaigns.lists import estimates
+from campaigns.lists.api import contents
+from campaigns.lists.api import recipients as recipients_of
+from campaigns.lists.api.print_previews import printed
+from campaigns.lists.api.schemas import EstimateOut, SendRequest
+from campaigns.lists.api.send_orders import SendOrder
 from campaigns.lists.intake import AddressReader, BadInput, to_oneself
 from campaigns.lists.intake.storage import FARTHEST, PauseRules, check_moment
 from campaigns.lists.intake.uploads import Owner
@@ -31,11 +36,6 @@ from campaigns.texts.headers import header_templates, with_beside
 from campaigns.texts.signs import with_signs
 from campaigns.texts.sizes import with_size
 from campaigns.texts.templates import Budget, Content, OverBudget, TemplateError
-from mailhub.front import contents
-from mailhub.front import recipients as recipients_of
-from mailhub.front.print_previews import printed
-from mailhub.front.schemas import EstimateOut, SendRequest
-from mailhub.front.send_orders import SendOrder
 from vendors.adapters.base import Letter
 from vendors.mail_classes import MailClass, class_named
 from vendors.models import Credential, Vendor

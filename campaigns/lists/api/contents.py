@@ -10,6 +10,7 @@ from campaigns.content.template_versions import versions
 from campaigns.doors.front.problems import error, invalid
 from campaigns.doors.front.schemas import HeaderIn
 from campaigns.doors.front.vendor_cache import VendorSnapshot
+from campaigns.lists.api.schemas import FILE_ID, FileIn, ImageIn, SendRequest
 from campaigns.lists.intake import BadInput, uploads
 from campaigns.lists.intake.contents import is_blank
 from campaigns.lists.intake.files import CampaignFiles, NewFile
@@ -17,7 +18,6 @@ from campaigns.lists.intake.uploads import Owner, Uploaded
 from campaigns.texts import apart, plain_text
 from campaigns.texts.parts import IMAGES, check_carried, header_faults, image_faults, shows_images, text_beside
 from campaigns.texts.templates import Budget, TemplateError
-from mailhub.front.schemas import FILE_ID, FileIn, ImageIn, SendRequest
 from vendors.mail_classes import MailClass
 from vendors.said import Said
 

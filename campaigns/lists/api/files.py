@@ -9,9 +9,9 @@ from ninja import Router, Status
 from campaigns.doors.front.keys import Caller, Key
 from campaigns.doors.front.problems import Problem, invalid
 from campaigns.doors.front.schemas import ProblemOut
+from campaigns.lists.api.schemas import FILE_ID, FileOut
 from campaigns.lists.intake import BadInput, uploads
 from campaigns.lists.intake.uploads import Owner, Uploaded
-from mailhub.front.schemas import FILE_ID, FileOut
 from vendors.said import Said
 
 router = Router(tags=["files"])

@@ -13,15 +13,17 @@ from campaigns.doors.front.keys import Caller, Key
 from campaigns.doors.front.problems import Problem, invalid
 from campaigns.doors.front.request_bodies import JSON
 from campaigns.doors.front.schemas import ProblemOut
+from campaigns.doors.front.session_links import SESSIONS
 from campaigns.doors.front.vendor_cache import VendorSnapshot
+from campaigns.integrations.api.session_schemas import OneMessageOut
 from campaigns.integrations.results import reader
+from campaigns.lists.api import accepting, checking
+from campaigns.lists.api.accepting import AcceptedRequest
+from campaigns.lists.api.schemas import AcceptedOut, SendRequest
+from campaigns.lists.api.send_orders import SendOrder
+from campaigns.reporting.api.forecasts import forecasts
 from campaigns.senders.quotas import admission
 from campaigns.senders.quotas.book import NewWork
-from mailhub.front import accepting, checking
-from mailhub.front.accepting import AcceptedRequest
-from mailhub.front.forecasts import forecasts
-from mailhub.front.schemas import AcceptedOut, OneMessageOut, SendRequest
-from mailhub.front.send_orders import SESSIONS, SendOrder
 
 router = Router(tags=["send"])
 DRY_RUN = ""  # no idempotency key

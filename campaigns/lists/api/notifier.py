@@ -1,51 +1,24 @@
 """The API's use of the broker: checked before a request is accepted, notified by one thread for many requests.
 
-A request is accepted only if the broker answers (document 002). A separate thread notifies the vendor's queue at most
+A request is accepted only if the broker answers (document 002); mailhub/front says how that is checked, as Celery's
+broker is known there. A separate thread notifies the vendor's queue at most
 once per PAUSE. If a notification is lost, the sweep starts the work.
 """
 
 import os
 import threading
-from functools import cache
-from typing import Any
+from collections.abc import Callable
 
-from django.conf import settings
-from kombu.exceptions import OperationalError
-
-from campaigns.doors.front.problems import unavailable
 from campaigns.engine.dispatch.dispatcher import notify_queue
-from mailhub.broker import connect_to
-from mailhub.environment import is_rabbitmq
-from vendors.redis_addresses import celery_url
 
 PAUSE = 0.1  # seconds between two rounds of notifications
 
 
-_REDIS = ("socket_timeout", "socket_connect_timeout")
-_RABBITMQ = ("read_timeout", "write_timeout")
+def _unwired() -> None:
+    raise RuntimeError("mailhub/front/api.py sets how the broker is checked")
 
 
-@cache
-def _broker(url: str, patience: float, process: int, thread: int) -> Any:
-    """Return a connection for each thread; RabbitMQ's cannot be shared."""
-    times = dict.fromkeys(_RABBITMQ if is_rabbitmq(url) else _REDIS, patience)
-    return connect_to(url, patience, **times, max_retries=1)
-
-
-def check() -> None:
-    """Raise Problem if the broker does not answer. Skipped if it is the Redis that just returned the health."""
-    if celery_url(settings.REDIS_URL) == celery_url(settings.BROKER_URL):
-        return
-    broker = _broker(settings.BROKER_URL, settings.STORE_PATIENCE, os.getpid(), threading.get_ident())
-    try:
-        if is_rabbitmq(settings.BROKER_URL):
-            broker.ensure_connection(max_retries=1, timeout=settings.STORE_PATIENCE)
-            broker.channel().close()  # it answers this, so it is available
-        else:
-            broker.default_channel.client.ping()
-    except (*broker.recoverable_connection_errors, OperationalError) as error:
-        broker.release()
-        raise unavailable("The queue cannot be reached") from error
+check: Callable[[], None] = _unwired  # raises Problem if the broker does not answer
 
 
 class Notifier:

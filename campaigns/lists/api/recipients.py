@@ -8,12 +8,12 @@ from campaigns.doors.front.problems import error, invalid
 from campaigns.doors.front.rate_limits import RenderBudget, over_budget
 from campaigns.doors.front.vendor_cache import vendor_cache
 from campaigns.doors.shares import give_way
+from campaigns.lists.api.schemas import Recipient, SendRequest
 from campaigns.lists.intake import AddressReader, BadInput, Hours
 from campaigns.lists.intake.checking import faults
 from campaigns.lists.intake.hours import parse_hours
 from campaigns.texts.phone_numbers import known_region
 from campaigns.texts.templates import Budget, Content, OverBudget
-from mailhub.front.schemas import Recipient, SendRequest
 from vendors.control_signs import IN_REFERENCES
 from vendors.models import Vendor
 

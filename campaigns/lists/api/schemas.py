@@ -6,7 +6,17 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, Field, JsonValue, StringConstraints
 
 from campaigns.content import previews
-from campaigns.doors.front.schemas import CAUSE, Channel, ClassWord, HeaderIn, PageLinks, Strict, TemplateText
+from campaigns.doors.front.schemas import (
+    LIMIT,
+    Channel,
+    ClassWord,
+    ConditionOut,
+    ForecastOut,
+    HeaderIn,
+    Links,
+    Strict,
+    TemplateText,
+)
 from campaigns.texts.given_texts import given_fields, given_name
 from vendors.instants import Instant
 
@@ -18,7 +28,6 @@ MetadataKey = Annotated[str, StringConstraints(min_length=1, max_length=40)]
 MetadataValue = Annotated[str, StringConstraints(max_length=500)]
 
 CLOCK = "^([01][0-9]|2[0-3]):[0-5][0-9]$"
-LIMIT = "Percent, beyond which the session pauses itself; default: the installation's, 0: never"
 
 
 def _fields_once(fields: dict[str, Any]) -> dict[str, Any]:
@@ -161,42 +170,12 @@ class PrintedOut(BaseModel):
     sheets: int = Field(description="Sheets of all letters")
 
 
-class ForecastOut(BaseModel):
-    first_at: datetime | None = Field(description="Null if unknown; the basis says why")
-    last_at: datetime | None
-    basis: str
-    own_ahead: int | None = Field(description="Your own messages that go before it; null if it waits for a time")
-    share: float | None = Field(
-        description="About your part of the vendor while messages of others wait there too; 1 if none do"
-    )
-
-
 class EstimateOut(BaseModel):
     messages: int
     units: int = Field(description="In the vendor's units, as SMS segments")
     exact: bool = Field(description="False: estimated from some letters, or without files that count")
     currency: str | None = Field(description="ISO 4217; null if there is no price")
     amount: str | None = Field(description="Exact, at today's price, as a decimal number in a text")
-
-
-class Links(BaseModel):
-    self: str
-    messages: str
-    stop: str
-    retry: str = Field(description="With the revision, so that a repeat changes nothing")
-    pause: str
-    resume: str = Field(description="With the revision, so that a repeat changes nothing")
-
-
-class ConditionOut(BaseModel):
-    kind: Literal["works", "untried", "failing", "silent", "shut"] = Field(
-        description="works: its last answer was good. untried: nothing was called yet. failing: no good answer since "
-        "then. silent: no call before `until`. shut: not called until then, or until a person acts"
-    )
-    since: str | None = Field(description="ISO 8601, where it is known")
-    until: str | None = Field(description="ISO 8601: when calls may start again by themselves; null: nobody knows")
-    tries: int | None = Field(description="Bad answers since then; null: the vendor is not yours")
-    reason: str = Field(description="As a sentence")
 
 
 class AcceptedOut(BaseModel):
@@ -217,163 +196,3 @@ class AcceptedOut(BaseModel):
     quotas: list[str] = Field(description="Of a dry run: quotas that would refuse it, or would be nearly used")
     approval: Literal["waiting"] | None = Field(description="waiting: nothing is sent before a person approves")
     links: Links | None
-
-
-class MoveOut(BaseModel):
-    at: datetime
-    came_from: str = Field(description="The vendor, and its credential")
-    went_to: str
-    messages: int = Field(description="None was accepted or refused by the former vendor, and no call is in doubt")
-    reason: str
-
-
-class ApprovalOut(BaseModel):
-    state: Literal["waiting", "approved", "refused"]
-    by: str | None = Field(description="The person who decided")
-    decided_at: datetime | None
-    remark: str | None
-
-
-class ProviderPauseOut(BaseModel):
-    provider: str = Field(description="A group of receiving domains, such as gmail; * is all others")
-    since: datetime
-    complaints: int = Field(description="About the sponsor's mails of one day to it")
-    accepted: int = Field(description="Those mails")
-    limit: float = Field(description="Percent")
-
-
-class ReceiverWaitOut(BaseModel):
-    receiver: str = Field(description="A group of receiving domains, such as gmail, or a domain")
-    since: datetime = Field(description="Nothing accepted since")
-    until: datetime = Field(description="Not called before; later it is tried with one mail at a time")
-    refuses: bool = Field(description="It refuses the mail for a reason that is not the recipients'")
-
-
-class SessionOut(BaseModel):
-    id: str
-    status: str = Field(
-        description="scheduled, waiting, sending, paused, sent, partly_sent, failed, needs_attention, ..."
-    )
-    finished: bool = Field(description="No more calls, unless somebody retries")
-    held: str | None = Field(description="Reason why nothing is sent until a person changes something; else null")
-    paused: str | None = Field(description="Reason of the pause, until a person ends it for the session or its vendor")
-    paused_providers: list[ProviderPauseOut] = Field(
-        description="Providers whose recipients wait for an operator after too many complaints; all other mail goes on"
-    )
-    waiting_receivers: list[ReceiverWaitOut] = Field(
-        description="Receiving domains that asked to slow down: their recipients wait, all others go on; at most 20"
-    )
-    approval: ApprovalOut | None = Field(description="Set if the session needs one; else null")
-    due: datetime | None = Field(
-        description="Time at which it continues, if all of it waits, as for the end of quiet hours"
-    )
-    revision: int = Field(description="Number of decisions about it: stop, retry, pause, resume")
-    bounce_limit: float | None = Field(description="Percent; null: the installation's")
-    complaint_limit: float | None = Field(description="Percent; null: the installation's")
-    vendor: str = Field(description="With a route: the vendor with the uncut rest, or with the last of it")
-    mail_class: ClassWord = Field(description="urgent goes first at the vendor, bulk last")
-    route: str | None = Field(description="Name of its route")
-    moves: list[MoveOut] = Field(description="Messages moved to another vendor of the route, newest first")
-    forecast: ForecastOut | None = Field(
-        description="Of its first and last call, as it stands now; null once it is finished. first_at is null once it "
-        "has begun"
-    )
-    mode: Literal["live", "test"]
-    accepted: int = Field(description="Messages")
-    counts: dict[str, int] = Field(description="Messages by state; they add up to the accepted")
-    reports_deliveries: bool = Field(
-        description="Whether its vendor reports deliveries; if not, none is ever `delivered`, and `sent` means "
-        "accepted by the vendor"
-    )
-    events: dict[str, int] = Field(description="Messages by reported event: kinds of bounces, complaints")
-    units: int = Field(description="Cost of the calls in the vendor's units, as SMS segments")
-    metadata: dict[str, str]
-    created_at: datetime
-    finished_at: datetime | None
-    links: Links
-
-
-class LimitsIn(Strict):
-    """Limits to change; the others stay."""
-
-    bounce_limit: float | None = Field(default=None, ge=0, le=100, description=LIMIT)
-    complaint_limit: float | None = Field(default=None, ge=0, le=100, description=LIMIT)
-
-
-class ChangedOut(BaseModel):
-    changed: bool
-    told: str
-    session: SessionOut
-
-
-class Reason(BaseModel):
-    code: str
-    text: str | None
-
-
-class MessageOut(BaseModel):
-    id: str
-    reference: str | None
-    status: str
-    reason: Reason | None
-    cause: str | None = CAUSE
-    vendor_message_id: str | None
-    sent_at: datetime | None
-    reported_at: datetime | None = Field(description="Delivered or bounced: when, by the vendor's clock")
-    attempt: int
-
-
-class OneMessageOut(MessageOut):
-    session_id: str
-
-
-class MessagesOut(BaseModel):
-    data: list[MessageOut]
-    links: PageLinks
-
-
-class ServiceOut(BaseModel):
-    slug: str
-    name: str
-    channel: Channel
-    sandbox: bool
-    accepting: bool = Field(description="It takes work, and nothing is known against its calls")
-    condition: ConditionOut
-    paused: str | None = Field(description="Why it takes no work until a person changes that; else null")
-    retry_after: int | None = Field(description="Seconds, while it takes no work")
-    good: int
-    bad: int
-    ratio: float | None
-    threshold: float
-    limits: list[str]
-    waiting: int
-    forecast: ForecastOut = Field(description="For one more message of bulk mail")
-
-
-class ServicesOut(BaseModel):
-    data: list[ServiceOut]
-
-
-class IdentityOut(BaseModel):
-    name: str = Field(description="By which a request names it")
-    channel: Channel
-    from_name: str
-    from_address: str
-    senders: list[str] = Field(
-        description="Of SMS: its sender id, or its numbers, of which a recipient always sees one"
-    )
-    reply_to: str
-    default: bool = Field(description="Of requests that name none")
-    signed: bool = Field(description="Its mails are signed by DKIM")
-
-
-class IdentitiesOut(BaseModel):
-    data: list[IdentityOut]
-
-
-class ReceiptsOut(BaseModel):
-    changed: int = Field(description="Letters whose state this changed")
-    unknown: list[str] = Field(description="References that belong to no letter of this vendor")
-    refused: list[dict[str, str]] | None = Field(
-        default=None, description="If some cannot be read, which: pointer, code, detail. The others are taken"
-    )

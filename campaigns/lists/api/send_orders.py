@@ -13,17 +13,17 @@ from uuid import UUID
 import orjson
 
 from campaigns.doors.front.keys import Caller, maker
+from campaigns.doors.front.session_links import links, session_name
 from campaigns.doors.front.vendor_cache import VendorSnapshot
+from campaigns.lists.api.contents import BesideBody
 from campaigns.lists.intake import Hours, allocate
 from campaigns.lists.intake.requests import Request
 from campaigns.lists.intake.storage import PauseRules
+from campaigns.reporting.api.forecasts import Forecast, condition_facts, forecasts
 from campaigns.senders.entitlements import decide_class
-from mailhub.front.contents import BesideBody
-from mailhub.front.forecasts import Forecast, condition_facts, forecasts
 from vendors.mail_classes import MailClass
 
 BLOCK = 5_000  # message ids that a process allocates in one step, so that few requests wait for it
-SESSIONS = "/api/v1/sessions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,17 +150,6 @@ def new_session() -> UUID:
     stamp = time.time_ns() // 1_000_000
     noise = secrets.randbits(74)
     return UUID(int=stamp << 80 | 0x7 << 76 | (noise >> 62) << 64 | 0b10 << 62 | noise & ((1 << 62) - 1))
-
-
-def session_name(session: UUID) -> str:
-    return f"ses_{session.hex}"
-
-
-def links(session: UUID, revision: int = 0) -> dict[str, str]:
-    """Return the session's links. `revision`: named by the links that may cause more calls."""
-    here = f"{SESSIONS}/{session_name(session)}"
-    named = {verb: f"{here}/{verb}?revision={revision}" for verb in ("retry", "resume")}
-    return {"self": here} | {verb: f"{here}/{verb}" for verb in ("messages", "stop", "pause")} | named
 
 
 class Blocks:

@@ -14,22 +14,22 @@ from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_POST
 
 from campaigns.doors import labels
+from campaigns.doors.browser_zones import find_zone
+from campaigns.doors.who_may import name_users
 from campaigns.engine.dispatch import nightly
 from campaigns.engine.ports import NotEntitled
 from campaigns.lists import estimates
 from campaigns.lists.drafts import contents, keeping, sending
 from campaigns.lists.drafts.keeping import WHEN, Stale
 from campaigns.lists.intake import BadInput
+from campaigns.lists.pages import preview
+from campaigns.lists.pages.drafts import LABELS, check_soon, conflict, send_now, show, step
 from campaigns.models import Draft
 from campaigns.models.approvals import APPROVE
 from campaigns.models.campaigns import needs_approval
 from campaigns.reporting.forecast.obstacles import Obstacle
 from campaigns.texts.signs import knows_fonts
 from campaigns.texts.templates import TemplateError
-from mailhub.owners.ways_on import name_users
-from mailhub.owners.wizard import preview
-from mailhub.owners.wizard.drafts import LABELS, check_soon, conflict, send_now, show, step
-from mailhub.visitor_zones import is_known
 from vendors import said
 from vendors.instants import checked, shown_by_clock
 from vendors.models import Vendor
@@ -136,7 +136,7 @@ def check(request: HttpRequest, draft: Draft) -> HttpResponse:
 
 def _page(request: HttpRequest, draft: Draft, form: WhenForm | None, error: str = "") -> HttpResponse:
     vendor = _vendor(draft)
-    zone = vendor.time_zone if vendor and not is_known(request) else timezone.get_current_timezone_name()
+    zone = vendor.time_zone if vendor and find_zone(request) is None else timezone.get_current_timezone_name()
     obstacle = sending.obstacle(draft)
     facts: dict[str, Any] = draft.found or {}
     context: dict[str, Any] = {

@@ -1,11 +1,9 @@
 """The drafts of a user's sponsors, and the shared code of the wizard's steps."""
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import wraps
 from typing import Any
 
-from celery import current_app
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -13,7 +11,6 @@ from django.urls import NoReverseMatch, reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_POST
-from kombu.exceptions import OperationalError
 
 from campaigns.doors import labels
 from campaigns.doors.access import page
@@ -21,11 +18,12 @@ from campaigns.doors.sandboxed import only_ours
 from campaigns.lists.drafts import checking, copying, keeping, sending
 from campaigns.lists.drafts.columns import HIDDEN_ROWS
 from campaigns.lists.intake import BadInput
+from campaigns.lists.pages.uploads import MAKE
 from campaigns.models import Campaign, Draft
 from campaigns.models.campaigns import sponsors_of
 from campaigns.reporting.forecast import campaign_states
-from mailhub.owners.campaign import of_user
-from mailhub.owners.wizard.uploads import MAKE
+from campaigns.reporting.pages.campaign import of_user
+from campaigns.tasks import notify_of_draft
 from vendors import said
 
 SHOWN = 100
@@ -147,13 +145,7 @@ def check_soon(draft: Draft) -> None:
         if checking.is_small(draft):
             checking.check(draft.pk)
         else:
-            notify("check_draft", draft.pk)
-
-
-def notify(task: str, draft_id: int) -> None:
-    """Send a task for a draft; if the broker is away, the sweep finds the draft."""
-    with suppress(OperationalError):
-        current_app.send_task(f"mailhub.tasks.{task}", (draft_id,), ignore_result=True)
+            notify_of_draft("check_draft", draft.pk)
 
 
 @page(*MAKE)
@@ -234,4 +226,4 @@ def send_now(draft: Draft) -> None:
     if sending.is_small(draft):
         sending.finish(draft.pk)
     else:
-        notify("send_draft", draft.pk)
+        notify_of_draft("send_draft", draft.pk)

@@ -21,14 +21,14 @@ from campaigns.lists.drafts import contents, keeping
 from campaigns.lists.drafts.keeping import MESSAGE, Closed, Stale
 from campaigns.lists.intake import BadInput
 from campaigns.lists.intake.files import NewFile
+from campaigns.lists.pages.drafts import LABELS, check_soon, conflict, show, step
+from campaigns.lists.pages.uploads import MAKE
 from campaigns.models import Draft, Sponsor, TemplateVersion, Topic
 from campaigns.models.campaigns import sponsors_of
 from campaigns.models.identities import Urgent
 from campaigns.senders import entitlements
 from campaigns.texts.given_texts import given_name
 from campaigns.texts.templates import MAX_SIZE, TemplateError
-from mailhub.owners.wizard.drafts import LABELS, check_soon, conflict, show, step
-from mailhub.owners.wizard.uploads import MAKE
 from vendors.condition.reading import condition_of_route, conditions_of_credentials
 from vendors.condition.values import Condition, ConditionKind, describe_condition
 from vendors.instants import write_time

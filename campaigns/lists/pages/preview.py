@@ -15,9 +15,9 @@ from campaigns.doors.sandboxed import with_images
 from campaigns.engine.ports import NotEntitled
 from campaigns.lists.drafts import contents, sending
 from campaigns.lists.intake import BadInput
+from campaigns.lists.pages.drafts import show, step
 from campaigns.models import Draft
 from campaigns.texts.templates import TemplateError
-from mailhub.owners.wizard.drafts import show, step
 from vendors import said
 from vendors.adapters.base import Letter
 from vendors.adapters.segments import segments

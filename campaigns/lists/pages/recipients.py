@@ -17,9 +17,9 @@ from campaigns.lists.drafts import blocks, checking, contents, keeping
 from campaigns.lists.drafts.columns import HIDDEN_ROWS
 from campaigns.lists.drafts.keeping import LIST, Stale
 from campaigns.lists.intake import BadInput
+from campaigns.lists.pages.drafts import check_soon, conflict, show, step
 from campaigns.models import Draft, DraftBlock
 from campaigns.texts.templates import TemplateError
-from mailhub.owners.wizard.drafts import check_soon, conflict, show, step
 from vendors import said
 
 

@@ -13,14 +13,14 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_POST
 
+from campaigns.content.pages.samples import PREFIX, SampleLetter, sample_of
+from campaigns.content.pages.templates import LOOK
 from campaigns.content.template_versions.versions import TemplateContent
 from campaigns.doors.access import page
 from campaigns.lists.drafts import contents, keeping
+from campaigns.lists.pages.drafts import find
+from campaigns.lists.pages.uploads import MAKE
 from campaigns.models import Draft
-from mailhub.owners.samples import PREFIX, SampleLetter, sample_of
-from mailhub.owners.templates import LOOK
-from mailhub.owners.wizard.drafts import find
-from mailhub.owners.wizard.uploads import MAKE
 from vendors.models import Vendor
 
 MOST_BYTES = 500_000  # of images in a preview sent about once a second

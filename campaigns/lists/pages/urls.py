@@ -2,7 +2,7 @@
 
 from django.urls import URLPattern, path
 
-from mailhub.owners.wizard import check, drafts, message, preview, recipients
+from campaigns.lists.pages import check, drafts, message, preview, recipients
 
 
 def urls() -> list[URLPattern]:

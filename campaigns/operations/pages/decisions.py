@@ -17,7 +17,7 @@ from campaigns.operations import verbs
 from campaigns.reporting import reasons
 from campaigns.reporting.forecast import campaign_states
 from campaigns.reporting.forecast.campaign_states import CampaignState
-from mailhub.owners import campaign as campaign_page
+from campaigns.reporting.pages import campaign as campaign_page
 from vendors.history import Actor
 
 TITLES = {

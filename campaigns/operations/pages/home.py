@@ -13,18 +13,18 @@ from campaigns.audience.answers import inbox
 from campaigns.doors.access import page
 from campaigns.doors.polling import LivePart
 from campaigns.lists.drafts import keeping
+from campaigns.lists.pages.uploads import MAKE
 from campaigns.models import Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
 from campaigns.operations import approving
 from campaigns.reporting import campaign_rows
 from campaigns.reporting.campaign_rows import STATES, CampaignQuery, Needs
 from campaigns.reporting.forecast import campaign_states
+from campaigns.reporting.pages import day_chart
+from campaigns.reporting.pages.ways_on import CHANGE, SETTLE
 from campaigns.senders.quotas import admission
 from campaigns.senders.quotas.book import QuotaUse
 from campaigns.texts.given_texts import given_value
-from mailhub.owners import day_chart
-from mailhub.owners.ways_on import CHANGE, SETTLE
-from mailhub.owners.wizard.uploads import MAKE
 from vendors import remedies
 from vendors.condition.values import describe_condition
 from vendors.instants import write_time

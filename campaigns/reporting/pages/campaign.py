@@ -22,8 +22,8 @@ from campaigns.operations.verbs import is_legal
 from campaigns.reporting import accounts, message_rows, reasons
 from campaigns.reporting.forecast import campaign_states
 from campaigns.reporting.forecast.campaign_states import CampaignState
+from campaigns.reporting.pages.ways_on import find_ways
 from campaigns.reporting.reasons import FailureReason
-from mailhub.owners.ways_on import find_ways
 from vendors import deferrals, history, ownership
 from vendors.causes.wording import KNOWN_CAUSES, list_causes, word_cause
 from vendors.deferrals import ShownWait

@@ -15,8 +15,8 @@ from campaigns.engine.progress import Progress
 from campaigns.reporting import accounts, export
 from campaigns.reporting.export import Export
 from campaigns.reporting.forecast import campaign_states
-from mailhub.front import reports as files
-from mailhub.owners import campaign as campaign_page
+from campaigns.reporting.pages import campaign as campaign_page
+from campaigns.reporting.report_files import file_of
 
 WIDTH = 720  # of a drawing
 
@@ -31,7 +31,7 @@ def download(request: HttpRequest, campaign_id: int, kind: str) -> HttpResponse:
     whole = labels.sees_recipients(request.user)
     # files are in one language, for programs and for teams with several
     with translation.override(settings.LANGUAGE_CODE):
-        answer: HttpResponse = files.file_of(Export(campaign, campaign_page.channel_of(campaign), states, whole), kind)
+        answer: HttpResponse = file_of(Export(campaign, campaign_page.channel_of(campaign), states, whole), kind)
     return answer
 
 

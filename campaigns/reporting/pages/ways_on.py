@@ -7,14 +7,13 @@ approval, complaints, doubts, and calls that are held after a takeover of the st
 from dataclasses import dataclass
 from typing import Any
 
-from django.contrib.auth.models import Permission, User
-from django.db.models import Q
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from campaigns.approvals import approval_rules
 from campaigns.doors import labels
+from campaigns.doors.who_may import name_users
 from campaigns.models import Campaign
 from campaigns.models.approvals import APPROVE
 from campaigns.operations import approving
@@ -25,7 +24,6 @@ CHANGE = "campaigns.change_job"
 SETTLE = ("campaigns.view_message", "campaigns.add_resolution")  # to decide about messages in doubt
 RECOVER = ("campaigns.add_resolution", ALL_SPONSORS)  # as the page of operations asks
 RECEIVERS = "campaigns.change_complaintpause"
-MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,25 +102,3 @@ def _halt(state: CampaignState, user: Any) -> WayOn | None:
     if user.is_staff and user.has_perms(RECOVER):
         return WayOn(_("You can decide about it."), _("Look at it and decide"), reverse("admin:operations-recover"))
     return WayOn(_("Ask whoever runs mailhub."))
-
-
-def name_users(sponsor_id: int, right: str, form: str, but: int | None = None, nobody: str = "") -> str:
-    """Name those who have a right for a sponsor's campaigns, in a sentence.
-
-    form: the sentence, with %(names)s. but: a user who is left out. nobody: said before the advice where nobody has it.
-    """
-    label, codename = right.split(".")
-    theirs = Permission.objects.filter(content_type__app_label=label, codename=codename)
-    label, codename = ALL_SPONSORS.split(".")
-    everybody = Permission.objects.filter(content_type__app_label=label, codename=codename)
-    has = Q(user_permissions__in=theirs) | Q(groups__permissions__in=theirs)
-    sees = Q(sponsors=sponsor_id) | Q(user_permissions__in=everybody) | Q(groups__permissions__in=everybody)
-    users = User.objects.filter(Q(is_superuser=True) | (has & sees), is_active=True).exclude(pk=but or 0)
-    names = list(users.order_by("username").distinct().values_list("username", flat=True)[: MOST_NAMED + 1])
-    if not names:
-        return f"{nobody} {_('Nobody can do that yet: ask whoever runs mailhub for a user with the right.')}".strip()
-    shown = names[:MOST_NAMED]
-    if len(names) > MOST_NAMED:
-        return form % {"names": _("%(names)s and others") % {"names": ", ".join(shown)}}
-    said = _("%(names)s or %(last)s") % {"names": ", ".join(shown[:-1]), "last": shown[-1]} if shown[1:] else shown[0]
-    return form % {"names": said}

@@ -15,8 +15,8 @@ from campaigns.doors.front.keys import Caller, Key
 from campaigns.doors.front.schemas import ProblemOut
 from campaigns.doors.front.vendor_cache import VendorSnapshot, vendor_cache
 from campaigns.models import Identity
-from mailhub.front.forecasts import condition_facts, forecasts
-from mailhub.front.schemas import IdentitiesOut, ServicesOut
+from campaigns.reporting.api.forecasts import condition_facts, forecasts
+from campaigns.senders.api.vendor_schemas import IdentitiesOut, ServicesOut
 from vendors import health
 from vendors.condition.values import ConditionKind
 

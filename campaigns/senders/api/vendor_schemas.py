@@ -1,0 +1,44 @@
+"""Answers about vendors and sender identities, as the API's OpenAPI document shows them."""
+
+from pydantic import BaseModel, Field
+
+from campaigns.doors.front.schemas import Channel, ConditionOut, ForecastOut
+
+
+class ServiceOut(BaseModel):
+    slug: str
+    name: str
+    channel: Channel
+    sandbox: bool
+    accepting: bool = Field(description="It takes work, and nothing is known against its calls")
+    condition: ConditionOut
+    paused: str | None = Field(description="Why it takes no work until a person changes that; else null")
+    retry_after: int | None = Field(description="Seconds, while it takes no work")
+    good: int
+    bad: int
+    ratio: float | None
+    threshold: float
+    limits: list[str]
+    waiting: int
+    forecast: ForecastOut = Field(description="For one more message of bulk mail")
+
+
+class ServicesOut(BaseModel):
+    data: list[ServiceOut]
+
+
+class IdentityOut(BaseModel):
+    name: str = Field(description="By which a request names it")
+    channel: Channel
+    from_name: str
+    from_address: str
+    senders: list[str] = Field(
+        description="Of SMS: its sender id, or its numbers, of which a recipient always sees one"
+    )
+    reply_to: str
+    default: bool = Field(description="Of requests that name none")
+    signed: bool = Field(description="Its mails are signed by DKIM")
+
+
+class IdentitiesOut(BaseModel):
+    data: list[IdentityOut]
