@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from django.utils import timezone, translation
 
+from campaigns.doors.browser_zones import COOKIE
 from campaigns.doors.owner_phrases import FORMS, tell_owner
 from campaigns.models import Campaign, Draft, Entitlement
-from mailhub.visitor_zones import COOKIE
 from tests import factories
 from tests.browser import every_page
 from tests.front.program import api_vendor, fresh
