@@ -6,6 +6,7 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import URLPattern, path
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods
@@ -150,3 +151,11 @@ def _sentence(text: str) -> str:
 def waiting_for(user: Any) -> int:
     """Count the waiting campaigns that the user may see, up to MOST."""
     return approving.count_waiting(user, MOST)
+
+
+def urls() -> list[URLPattern]:
+    return [
+        path("approvals/", index, name="approvals"),
+        path("campaigns/<int:campaign_id>/approval/", detail, name="approval"),
+        path("campaigns/<int:campaign_id>/approval/cost/", cost, name="approval-cost"),
+    ]

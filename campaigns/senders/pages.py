@@ -10,6 +10,7 @@ from django.core.paginator import Paginator
 from django.db import IntegrityError, transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
@@ -303,3 +304,18 @@ def _added(request: HttpRequest, mine: Any) -> str:
             return _("There is a topic of this name already, and it is archived: restore it.")
     messages.success(request, _("The topic “%(title)s” is there.") % {"title": row.title})
     return ""
+
+
+def urls() -> list[URLPattern]:
+    return [
+        path("senders/", index, name="identities"),
+        path("senders/add/<str:channel>/", add, name="identity-add"),
+        path("senders/<int:pk>/", identity, name="identity"),
+        path("senders/<int:pk>/edit/", edit, name="identity-edit"),
+        path("senders/<int:pk>/sign/", sign, name="identity-sign"),
+        path("senders/<int:pk>/switch/", switch, name="identity-switch"),
+        path("senders/topics/", topics, name="topics"),
+        path("senders/topics/<int:pk>/rename/", rename_topic, name="topic-rename"),
+        path("senders/topics/<int:pk>/archive/", archive_topic, name="topic-archive"),
+        path("senders/topics/<int:pk>/remove/", remove_topic, name="topic-remove"),
+    ]

@@ -2,12 +2,15 @@
 
 from django.urls import URLPattern, path
 
-from campaigns.lists.pages import check, drafts, message, preview, recipients
+from campaigns.lists.pages import check, drafts, message, preview, recipients, typed_letters
 
 
 def urls() -> list[URLPattern]:
     one = "drafts/<int:draft_id>"
     return [
+        path("campaigns/<int:campaign_id>/copy/", drafts.copy, name="campaign-copy"),
+        path("drafts/typed/", typed_letters.of_draft, name="draft-typed"),
+        path("templates/typed/", typed_letters.of_template, name="template-typed"),
         path("campaigns/new/", message.new, name="new_campaign"),
         path("drafts/", drafts.index, name="drafts"),
         path(f"{one}/message/", message.message, name="draft_message"),
