@@ -49,7 +49,7 @@ def marked():
     admin.autodiscover()
     with translation.override("en"):
         yield from ((text, model_texts.__file__) for text in model_texts.texts())
-    for path in (ROOT / "mailhub/templates").rglob("*.html"):
+    for path in (*(ROOT / "mailhub/templates").rglob("*.html"), *(ROOT / "campaigns").rglob("*.html")):
         yield from ((text, path) for text in texts(templatize(path.read_text()).encode()))
 
 
