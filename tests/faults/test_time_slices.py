@@ -8,6 +8,7 @@ import pytest
 from django.utils import timezone
 
 from campaigns.engine.casting import mailcaster
+from campaigns.engine.claiming import joint, limits
 from campaigns.engine.dispatch.dispatcher import notify_vendors
 from campaigns.engine.sending import stream
 from campaigns.engine.turns.leavers import Leaf, Waiter, choose_leavers
@@ -85,6 +86,26 @@ def test_a_leaf_that_nobody_waits_for_goes_on(vendor: Sandbox, credential: Crede
         assert not result_of(sending, "its sender ends").left
     mine.refresh_from_db()
     assert mine.accepted == 30 and mine.fence == 2, "one sender has sent it all"
+
+
+def test_a_leaf_that_waits_for_the_next_window_gives_way_at_once(
+    vendor: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its stream sleeps until it is woken: here the window opens after an hour, and nothing else ends the wait."""
+    for module in (joint, limits):
+        monkeypatch.setattr(module, "PATIENCE", 7200.0)
+    monkeypatch.setattr(joint, "FIND_OUT", 7200.0)
+    credential = login(vendor.url, (1, 3600.0))
+    caster = factories.caster(credential.vendor, kind="small-priority")
+    dispatched(credential, 60)
+    long = next_of(caster)
+    with being_sent(long) as sending:
+        calls(vendor, 1)
+        dispatched(credential, 3)
+        assert result_of(sending, "its sender ends").left
+    long.refresh_from_db()
+    assert (long.status, long.waits_for) == ("DISPATCHED", stream.GIVES_WAY)
+    assert len(vendor.books().entries) == 1
 
 
 @pytest.mark.parametrize("whose", ["its own", "another"])

@@ -7,7 +7,7 @@ second one is made only for vendors with a stream that may give way.
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from django.conf import settings
@@ -22,13 +22,17 @@ ALIVE = 2.5  # heartbeats; a leaf without any for longer cannot give way
 
 
 class StreamSlice:
-    """A stream's place at a vendor. gives_way: it ends its turn, and continues later."""
+    """A stream's place at a vendor. gives_way: it ends its turn, and continues later.
+
+    wake: called once it gives way, as the stream may wait for permits until then.
+    """
 
     def __init__(self, slices: "Slices", job_id: int, vendor_id: int, sponsor_id: int, mail_class: int) -> None:
         self._slices, self.job_id, self.vendor_id, self.sponsor_id = slices, job_id, vendor_id, sponsor_id
         self.mail_class = mail_class
         self.began = time.monotonic()
         self.gives_way = False
+        self.wake: Callable[[], None] = _sleep_on
 
     def charge(self, units: int) -> None:
         """Charge the sponsor for these units with the next statement."""
@@ -61,6 +65,8 @@ class Slices:
         leaving = await read_leavers(self._rows, sorted(old), slice_seconds) if old else frozenset()
         for one in there:
             one.gives_way = one.job_id in leaving
+            if one.gives_way:
+                one.wake()
 
     async def _charge(self, streams: "Counter[tuple[int, int, int]]") -> None:
         now = time.monotonic()
@@ -72,6 +78,10 @@ class Slices:
             except Exception:
                 self.given.put_back(charged)
                 raise
+
+
+def _sleep_on() -> None:
+    pass
 
 
 def _soon() -> bool:

@@ -144,6 +144,7 @@ class Stream:
     async def run(self) -> StreamEnd:
         """Run until the job ends or has to wait. After an error the open calls are cut off and become in doubt."""
         self._context = await self._followed.read()
+        self._followed.place.wake = partial(self._joint.leave, self._job.lease)
         self._adoptions = self._context.adoptions
         self._marks.began(self._adoptions)
         self._suppressions = self._connections.suppressions(self._adoptions)
