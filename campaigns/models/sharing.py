@@ -80,7 +80,8 @@ class ClassCredit(models.Model):
     """The part of its floor that a lower class of mail may still be given at a vendor (campaigns/engine/turns).
 
     credit: units; it grows by the floor's share of everything given to the vendor, and shrinks by the units given to
-    the class. most: the most units saved up; least: the most units owed, negative.
+    the class. most: the most units saved up; least: the most units owed, negative. The row of urgent mail has neither.
+    needed: mailcasters that urgent letters needed at once lately (turns/reserve.py), until needed_until.
     """
 
     vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False)
@@ -88,6 +89,8 @@ class ClassCredit(models.Model):
     credit = models.FloatField(default=0.0, db_default=0.0)
     most = models.FloatField(default=0.0, db_default=0.0)
     least = models.FloatField(default=0.0, db_default=0.0)
+    needed = models.SmallIntegerField(default=0, db_default=0)
+    needed_until = models.DateTimeField(null=True)
 
     class Meta:
         constraints = [UniqueConstraint(fields=["vendor", "mail_class"], name="class_credit_once")]

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
@@ -15,10 +15,11 @@ from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
+from django.utils import timezone
 
 from campaigns.content.template_versions import versions
 from campaigns.content.template_versions.versions import TemplateContent
-from campaigns.engine.casting.mailcaster import claim
+from campaigns.engine.casting.mailcaster import claim, idle_casters
 from campaigns.engine.lifecycle import move
 from campaigns.engine.ports import NotEntitled
 from campaigns.engine.turns import charges
@@ -314,3 +315,80 @@ def test_jobs_of_before_have_the_class_of_what_they_are(login: Credential, monke
     migration.class_jobs(None, SimpleNamespace(connection=connection))
     classes = dict(Job.objects.values_list("pk", "mail_class"))
     assert [classes[job.pk] for job in (code, letter, listed, bulk, done)] == [URGENT, USUAL, USUAL, BULK, BULK]
+
+
+def wake(login: Credential) -> list[Job]:
+    """Let the idle mailcasters take what they may, as the task does after each letter that comes in."""
+    found = [claim(caster_id, timezone.now()) for caster_id in idle_casters(login.vendor_id)]
+    return [Job.objects.get(pk=one.job_id) for one in found if one]
+
+
+def begin(*jobs: Job) -> None:
+    """The jobs began to be sent a second ago."""
+    mine = Job.objects.filter(pk__in=[job.pk for job in jobs])
+    move(mine, "send")
+    mine.update(status_at=timezone.now() - timedelta(seconds=1), heartbeat_at=timezone.now())
+
+
+def end(job: Job, action: str = "put_back") -> None:
+    mine = Job.objects.filter(pk=job.pk)
+    assert move(mine, action, mailcaster=None) if action == "put_back" else move(mine, "drain") and move(mine, "log")
+
+
+@pytest.fixture
+def busy(login: Credential) -> list[Job]:
+    """Four mailcasters, three of which send bulk mail; the last one, for small jobs only, has an urgent letter."""
+    caster(login, "small-only")
+    for _ in range(3):
+        caster(login)
+    make.campaign_with_job(500, status=S.P_QUEUED, of=login, messages=False, remaining=500)
+    (letter,) = letters(login, make.sponsor(), 1, URGENT)
+    taken = wake(login)
+    assert {job.mail_class for job in taken} == {URGENT, BULK} and len(taken) == 4
+    begin(*taken)
+    return [job for job in taken if job.pk != letter.pk]
+
+
+def test_a_mailcaster_is_kept_for_letters_after_one_found_none(login: Credential, busy: list[Job]) -> None:
+    (second,) = letters(login, make.sponsor(), 1, URGENT)
+    assert wake(login) == []
+    noted = ClassCredit.objects.get(mail_class=URGENT)
+    assert noted.needed == 2, "of four mailcasters, so bulk mail may have two"
+    end(busy[0])
+    assert wake(login) == [second]
+    begin(second)
+    end(second, "log")
+    assert wake(login) == [], "it stays free though bulk mail waits"
+    (third,) = letters(login, make.sponsor(), 1, URGENT)
+    assert wake(login) == [third]
+    begin(third)
+    end(third, "log")
+    ClassCredit.objects.update(needed_until=timezone.now())
+    assert [job.mail_class for job in wake(login)] == [BULK], "for some minutes only"
+
+
+def test_bulk_mail_keeps_a_mailcaster_however_many_letters_wait(login: Credential, busy: list[Job]) -> None:
+    letters(login, make.sponsor(), 30, URGENT)
+    assert wake(login) == []
+    assert ClassCredit.objects.get(mail_class=URGENT).needed == 31
+    for job in busy:
+        end(job)
+    Vendor.objects.update(floor=40)
+    sent = [job.mail_class for job in wake(login)]
+    assert sent == [URGENT] * 3, "which are more than its floor"
+    begin(*Job.objects.filter(mail_class=URGENT, status=S.ENQUEUED))
+    for job in Job.objects.filter(mail_class=URGENT, status=S.SENDING)[:3]:
+        end(job)
+    Job.objects.filter(status=S.DISPATCHED, mail_class=URGENT).update(not_before=timezone.now() + timedelta(hours=1))
+    assert [job.mail_class for job in wake(login)] == [BULK, BULK], "two of four: its floor gives more than one"
+
+
+def test_nothing_is_kept_for_letters_that_soon_have_a_mailcaster(login: Credential, busy: list[Job]) -> None:
+    letters(login, make.sponsor(), 1, URGENT)
+    Job.objects.filter(mail_class=URGENT).update(status_at=timezone.now())
+    assert wake(login) == []
+    Job.objects.filter(mail_class=URGENT).update(
+        status_at=timezone.now() - timedelta(seconds=1), not_before=timezone.now() + timedelta(hours=1)
+    )
+    assert wake(login) == [], "and none may go"
+    assert not ClassCredit.objects.filter(mail_class=URGENT).exists()

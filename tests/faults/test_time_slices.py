@@ -328,6 +328,15 @@ def test_who_gives_way(
     assert choose_leavers(VendorClasses(), waiters, leaves, idle, 5.0) == leavers
 
 
+def test_lower_classes_give_up_mailcasters_that_are_kept_for_letters() -> None:
+    """The sponsor with two leaves loses one. Nobody takes the idle mailcaster, so others get the place of a leaf."""
+    leaves = [LEAF, LEAF._replace(job=2), LEAF._replace(job=3, sponsor=2), LEAF._replace(job=4, mail_class=URGENT)]
+    assert choose_leavers(VendorClasses(), [], leaves, [], 5.0, lower_most=3) == set()
+    assert choose_leavers(VendorClasses(), [], leaves, [], 5.0, lower_most=2) == {2}
+    assert choose_leavers(VendorClasses(), [WAITER], leaves, [LEAF.kind], 5.0, lower_most=4) == set()
+    assert choose_leavers(VendorClasses(), [WAITER], leaves, [LEAF.kind], 5.0, lower_most=3) == {2}
+
+
 DUE, SPENT = {BULK: (3.0, 5.0)}, {BULK: (-6.0, 5.0)}
 
 

@@ -48,6 +48,20 @@ class Model:
     credits: dict[int, tuple[float, float]] = field(default_factory=dict)
     now: int = 0
     leaves: int = 0
+    needed: int = 0  # mailcasters for urgent letters (campaigns/engine/turns/reserve.py)
+
+    @property
+    def lower_most(self) -> int | None:
+        floor = math.ceil(self.casters * self.floor / 100)
+        return max(1, floor, self.casters - self.needed) if self.needed else None
+
+    def eligible(self) -> list[int]:
+        """Those whose jobs a free mailcaster takes."""
+        waiting = self.waiting()
+        lower = sum(self.sponsors[key].mail_class > URGENT for key, _ in self.running.values())
+        if self.lower_most is None or lower < self.lower_most:
+            return waiting
+        return [key for key in waiting if self.sponsors[key].mail_class == URGENT]
 
     def clock(self, mail_class: int) -> float:
         return max((one.clock for one in self.sponsors.values() if one.mail_class == mail_class), default=0.0)
@@ -107,11 +121,11 @@ class Model:
             Waiter(key, (one := self.sponsors[key]).weight, one.given, True, True, one.mail_class)
             for key in self.waiting()
         ]
-        for leaf in choose_leavers(self.classes, waiters, leaves, free, SLICE):
+        for leaf in choose_leavers(self.classes, waiters, leaves, free, SLICE, self.lower_most):
             del self.running[leaf]
 
     def choose(self) -> None:
-        while len(self.running) < self.casters and (waiting := self.waiting()):
+        while len(self.running) < self.casters and (waiting := self.eligible()):
             held = Counter(sponsor for sponsor, _ in self.running.values())
             rows = [
                 [(one := self.sponsors[key]).mail_class, key, one.weight, one.given, one.rate, held[key]]
@@ -154,7 +168,10 @@ EVENTS = st.lists(
 )  # fmt: skip
 
 
-@given(WEIGHTS, st.integers(1, 7), st.sampled_from([0.1, 5.0, 60.0, 5000.0]), EVENTS, CLASSES, st.sampled_from([0, 10]))
+@given(
+    WEIGHTS, st.integers(1, 7), st.sampled_from([0.1, 5.0, 60.0, 5000.0]), EVENTS, CLASSES, st.sampled_from([0, 10]),
+    st.sampled_from([0, 0, 1, 3, 100]),
+)  # fmt: skip
 @settings(max_examples=100, deadline=None)
 def test_no_sponsor_with_work_waits_longer_than_its_bound(
     weights: list[int],
@@ -163,9 +180,10 @@ def test_no_sponsor_with_work_waits_longer_than_its_bound(
     events: list[tuple[int, str, int, int]],
     classes: list[MailClass],
     floor: int,
+    needed: int,
 ) -> None:
     sponsors = {key: Sponsor(weight, classes[key]) for key, weight in enumerate(weights)}
-    model = Model(sponsors, casters, rate, floor)
+    model = Model(sponsors, casters, rate, floor, needed=needed)
     for seconds, what, who, units in events:
         one = model.sponsors[who % len(weights)]
         if what == "list":

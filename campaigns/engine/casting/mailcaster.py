@@ -23,8 +23,10 @@ from campaigns.engine.lifecycle import moving, sql_list
 from campaigns.engine.sending_hours import describe_opening, opens_at
 from campaigns.engine.threads import columns_of
 from campaigns.engine.turns.order import CALLABLE, COMPARED, TAKE_TURN, UNCUT, Turn, order_turns
+from campaigns.engine.turns.reserve import NOTED, is_kept
 from campaigns.models import HOLDING, Campaign, Job
 from campaigns.models.states import PARENTS, RUNNING, WAITING, S, Status
+from vendors.mail_classes import MailClass
 from vendors.models import Credential, Mailcaster
 
 
@@ -64,9 +66,13 @@ class Rank:
 
 BUSY = f"EXISTS (SELECT FROM campaigns_job WHERE mailcaster_id = m.id AND status IN {sql_list(RUNNING)})"
 WAITS = f"EXISTS (SELECT FROM campaigns_job WHERE vendor_id = %(vendor)s AND status IN {sql_list(WAITING)})"
+URGENT_WAITS = f"{WAITS[:-1]} AND mail_class = {MailClass.URGENT.value})"
 SMALL_WAITS = f"EXISTS (SELECT FROM campaigns_job j WHERE j.vendor_id = %(vendor)s AND {Rank(WAITING[:2]).jobs})"
-IDLE = f"""SELECT m.id, m.name FROM vendors_mailcaster m WHERE m.vendor_id = %(vendor)s AND m.enabled AND NOT {BUSY}
-    AND CASE WHEN m.kind = '{Mailcaster.Kind.SMALL_ONLY}' THEN {SMALL_WAITS} ELSE {WAITS} END"""
+IDLE = f"""WITH idle AS (
+    SELECT m.id, m.name, m.kind FROM vendors_mailcaster m WHERE m.vendor_id = %(vendor)s AND m.enabled AND NOT {BUSY}
+        AND CASE WHEN m.kind = '{Mailcaster.Kind.SMALL_ONLY}' THEN {SMALL_WAITS} ELSE {WAITS} END
+), {NOTED}
+SELECT id, name FROM idle"""
 
 
 def _one(statement: str, **params: Any) -> Any:
@@ -90,25 +96,32 @@ class Candidates(NamedTuple):
     """ranks: the mailcaster's ranks with any job in them; exclusive: its vendor has exclusive credentials.
 
     turns: the classes and sponsors with waiting jobs, the one whose turn it is first; empty if there is only one.
+    kept: only urgent jobs may be taken (turns/reserve.py).
     """
 
     ranks: list[Rank]
     exclusive: bool
     turns: list[Turn]
+    kept: bool = False
 
 
 def look(caster: Mailcaster, ranks: tuple[Rank, ...]) -> Candidates | None:
-    """Return the candidates of a locked mailcaster with one statement, or None if it has a running job."""
-    busy, exclusive, compared, *some = _one(_sight(ranks), caster=caster.pk, vendor=caster.vendor_id)
-    if busy:
+    """Return the candidates of a locked mailcaster with one statement.
+
+    None: it has a running job, or is kept for urgent jobs and none waits.
+    """
+    busy, exclusive, kept, urgent, compared, *some = _one(_sight(ranks), caster=caster.pk, vendor=caster.vendor_id)
+    if busy or (kept and not urgent):
         return None
     found = [rank for rank, any_job in zip(ranks, some, strict=True) if any_job]
-    return Candidates(found, exclusive, order_turns(compared) if compared and found else [])
+    turns = order_turns(compared) if compared and found else []
+    return Candidates(found, exclusive, [one for one in turns if not kept or one.mail_class == MailClass.URGENT], kept)
 
 
 @cache
 def _sight(ranks: tuple[Rank, ...]) -> str:
-    seen = [BUSY, "EXISTS (SELECT FROM vendors_credential WHERE vendor_id = m.vendor_id AND exclusive)", COMPARED]
+    exclusive = "EXISTS (SELECT FROM vendors_credential WHERE vendor_id = m.vendor_id AND exclusive)"
+    seen = [BUSY, exclusive, is_kept("m.vendor_id"), URGENT_WAITS, COMPARED]
     seen += [f"EXISTS (SELECT FROM campaigns_job j WHERE {rank.condition})" for rank in ranks]
     return f"SELECT {', '.join(seen)} FROM vendors_mailcaster m WHERE m.id = %(caster)s"
 
@@ -338,7 +351,7 @@ def _find(caster: Mailcaster, now: datetime, wait: bool) -> ClaimedJob | _Closed
             if found := _first(caster, pick(caster.vendor_id, rank, held, now), now):
                 return found
     # Another claim may be cutting the only parent. Waiting is worth it, because there is more to cut.
-    if wait and any(rank in PARENT for rank in seen.ranks):
+    if wait and not seen.kept and any(rank in PARENT for rank in seen.ranks):
         return _first(caster, pick(caster.vendor_id, ANY_PARENT, held, now, wait=True), now)
     return None
 

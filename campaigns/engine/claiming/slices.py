@@ -93,9 +93,9 @@ async def read_leavers(connection: AsyncConnection[Any], vendor_ids: list[int], 
     params = {"vendors": vendor_ids, "alive": ALIVE * settings.HEARTBEAT_SECONDS}
     rows = await (await connection.execute(leavers.WATCH, params)).fetchall()
     found = set[int]()
-    for _, state, waiters, leaves, idle in rows:
+    for _, state, waiters, leaves, idle, lower_most in rows:
         classes = VendorClasses.read(state)
         found |= leavers.choose_leavers(
-            classes, [Waiter(*one) for one in waiters], [Leaf(*one) for one in leaves], idle, seconds
+            classes, [Waiter(*one) for one in waiters or ()], [Leaf(*one) for one in leaves], idle, seconds, lower_most
         )
     return frozenset(found)

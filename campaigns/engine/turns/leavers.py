@@ -16,6 +16,7 @@ from campaigns.engine.turns.order import (
     has_job,
     waiting_once,
 )
+from campaigns.engine.turns.reserve import lower_most
 from campaigns.models.states import RUNNING
 from vendors.mail_classes import MailClass
 from vendors.models import Mailcaster
@@ -25,7 +26,7 @@ LEAST_SLICE_SECONDS = 2.0  # however many sponsors wait: each turn costs some st
 # For each of these vendors with work of several sponsors or classes: its state; those that wait, [sponsor, weight,
 # given, has a small job that may go now, has a child or a parent, class]; its running leaves, [job, sponsor, weight,
 # given, rate, kind of its mailcaster, seconds since a living sender started it, class]; the kinds of its idle
-# mailcasters.
+# mailcasters; how many of those for small jobs the lower classes may have (reserve.py).
 WATCH = f"""
 SELECT a.vendor, {STATE.format(vendor="a.vendor")},
     (SELECT json_agg(json_build_array(w.sponsor, coalesce(n.weight, 1), coalesce(t.given, 0),
@@ -41,13 +42,15 @@ SELECT a.vendor, {STATE.format(vendor="a.vendor")},
             {OF_TURN.format(vendor="a.vendor", of="r", sponsor="sponsor_id")}
         WHERE r.vendor_id = a.vendor AND r.status IN {sql_list(RUNNING)}),
     ARRAY(SELECT DISTINCT m.kind FROM vendors_mailcaster m WHERE m.vendor_id = a.vendor AND m.enabled AND NOT EXISTS (
-        SELECT FROM campaigns_job b WHERE b.mailcaster_id = m.id AND b.status IN {sql_list(RUNNING)}))
+        SELECT FROM campaigns_job b WHERE b.mailcaster_id = m.id AND b.status IN {sql_list(RUNNING)})),
+    l.lower_most
 FROM unnest(%(vendors)s::bigint[]) AS a(vendor) CROSS JOIN LATERAL (
     {waiting_once("a.vendor")} SELECT array_agg(mail_class) AS classes, array_agg(sponsor) AS sponsors FROM waits
-) s
-WHERE s.sponsors IS NOT NULL AND EXISTS (
+) s CROSS JOIN LATERAL (SELECT {lower_most("a.vendor")} AS lower_most) l
+WHERE EXISTS (
     SELECT FROM campaigns_job r WHERE r.vendor_id = a.vendor AND r.status IN {sql_list(RUNNING)}
-        AND NOT (cardinality(s.sponsors) = 1 AND r.sponsor_id = s.sponsors[1] AND r.mail_class = s.classes[1]))
+        AND (NOT (cardinality(s.sponsors) = 1 AND r.sponsor_id = s.sponsors[1] AND r.mail_class = s.classes[1])
+            OR l.lower_most IS NOT NULL))
 """
 
 
@@ -138,9 +141,22 @@ class _Look:
             self.running[mail_class, sponsor] += sign
             self.of_class[mail_class] += sign
 
+    def give_place(self, leaves: Sequence[Leaf], one: Waiter) -> None:
+        """Let that sponsor's job have the place of one of these leaves, if there is one for it."""
+        if able := [leaf for leaf in leaves if self.gives_way(leaf, one)]:
+            self.leave(max(able, key=lambda leaf: (leaf.mail_class, self.key(leaf, fewer=1), leaf.age, leaf.job)), one)
+
+
+URGENT_LETTER = Waiter(0, 1, 0.0, has_small=True, has_large=False, mail_class=MailClass.URGENT)
+
 
 def choose_leavers(
-    classes: VendorClasses, waiters: Sequence[Waiter], leaves: Sequence[Leaf], idle: Iterable[str], seconds: float
+    classes: VendorClasses,
+    waiters: Sequence[Waiter],
+    leaves: Sequence[Leaf],
+    idle: Iterable[str],
+    seconds: float,
+    lower_most: int | None = None,
 ) -> set[int]:
     """Return the running leaves of a vendor that give way now. Pure, so all processes agree.
 
@@ -148,13 +164,17 @@ def choose_leavers(
     in its own class. The sponsor farthest ahead gives up its oldest leaf that has had its time slice. A sponsor counts
     as ahead only if it would still be ahead without that leaf; a sponsor without a leaf is behind all with two. A lower
     class gets the place of a leaf of a higher one when its floor is due. seconds: the time slice. It is shorter while
-    more sponsors wait than leaves run.
+    more sponsors wait than leaves run. lower_most: mailcasters for small jobs that the lower classes may have; they
+    take no further one, and give up what they have beyond.
     """
     look, kinds = _Look(classes, waiters, leaves, seconds), set(idle)
+    of_lower = [leaf for leaf in leaves if leaf.mail_class > MailClass.URGENT and URGENT_LETTER.may_use(leaf.kind)]
+    over = 0 if lower_most is None else len(of_lower) - lower_most
+    for_lower = kinds if lower_most is None or over < 0 else kinds & {Mailcaster.Kind.LARGE_ONLY}
     for one in sorted(waiters, key=lambda one: (not look.is_due(one), one.mail_class, look.key(one), one.sponsor)):
-        if any(one.may_use(kind) for kind in kinds):
+        if any(one.may_use(kind) for kind in (kinds if one.mail_class == MailClass.URGENT else for_lower)):
             continue
-        able = [leaf for leaf in leaves if look.gives_way(leaf, one)]
-        if able:
-            look.leave(max(able, key=lambda leaf: (leaf.mail_class, look.key(leaf, fewer=1), leaf.age, leaf.job)), one)
+        look.give_place(leaves, one)
+    for _ in range(over - sum(leaf.job in look.leavers for leaf in of_lower)):
+        look.give_place(of_lower, URGENT_LETTER)
     return look.leavers
