@@ -86,6 +86,8 @@ class Estimate:
         if not self.end.ends_at:
             return _("were it sent now, the first would go out at once, and the rest as fast as the vendor answers")
         calls = {"first": eta.about(self.start.ends_at, now), "last": eta.about(self.end.ends_at, now)}
+        if calls["first"] == calls["last"]:
+            return _("were it sent now, it would go out %(first)s") % calls
         return _("were it sent now, the first would go out %(first)s, the last %(last)s") % calls
 
     @property

@@ -104,6 +104,7 @@ def test_the_first_call_is_told_as_well_as_the_last_one() -> None:
     begin, end = (f"{timezone.localtime(one.ends_at):%H:%M}" for one in (found.start, found.end))
     assert "were it sent now, the first would go out" in found.sentence(now) and begin != end
     assert found.facts()["starts_at"] < found.facts()["ends_at"]
+    assert "were it sent now, it would go out" in estimated(of, "x", [{}]).sentence(now)
     assert "the first would go out at once" in estimated(unlimited(), "x", [{}]).sentence(now)
 
 

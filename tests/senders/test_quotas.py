@@ -538,6 +538,7 @@ def test_the_admin_edits_a_quota_at_once_and_shows_what_is_used(login: Credentia
     again = admin_client.post("/admin/campaigns/sponsorquota/add/", form).content.decode()
     assert "already exists" in again and SponsorQuota.objects.count() == 1
     change = f"/admin/campaigns/sponsorquota/{row.pk}/change/"
+    assert f'value="{form["most"]}"' in admin_client.get(change).content.decode(), "without the column's places"
     assert admin_client.post(change, {"most": "9", "warn_percent": "70"}).status_code == 302
     assert "most" in LogEntry.objects.filter(object_id=str(row.pk)).latest("pk").change_message
     with pytest.raises(intake.BadInput, match="9 are used"):

@@ -151,7 +151,8 @@ def _page(request: HttpRequest, draft: Draft, form: WhenForm | None, error: str 
         "template": contents.template(draft),
         "seen": request.POST.get("seen") or draft.seen,
         "goes": facts.get("good", 0) - facts.get("suppressed", 0),
-        "left_out": facts.get("total", 0) if facts.get("rows") else 0,  # no rows: the list as a whole is bad
+        # no rows: the list as a whole is bad; with an obstacle, its bad rows are not left out yet
+        "left_out": facts.get("total", 0) if facts.get("rows") and not obstacle else 0,
         "asks": needs_approval(draft.sponsor.approval_above, facts.get("good", 0)),
     }
     if facts.get("good"):
@@ -182,7 +183,7 @@ def _announce(draft: Draft, context: dict[str, Any]) -> dict[str, str]:
     first_heading, first_button: the same if only the first ones are sent, with # for their number.
     """
     names = {"messages": name_messages(draft.channel, context["goes"]), "first": "#"}
-    if not context["goes"]:
+    if context["obstacle"] or not context["goes"]:
         return {"heading": _("Nothing can be sent yet."), "button": _("Send %(messages)s") % names}
     if context["asks"]:
         heading, button = _("You ask for approval to send %(messages)s."), _("Ask for approval to send %(messages)s")

@@ -1,5 +1,6 @@
 """The page about quotas: how much a sponsor may send, and how much of it is used."""
 
+from decimal import Decimal
 from typing import Any
 
 from django.contrib import admin
@@ -34,6 +35,13 @@ class SponsorQuotaAdmin(OfTheirSponsors):
         rows = SponsorQuota.objects.select_related("sponsor", "vendor")
         mine, vendors = sponsors_of(request.user), owned_vendors(request.user)
         return rows if mine is None else rows.filter(Q(sponsor__in=mine) | Q(vendor__in=vendors or ()))
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """Show 1000000 and 12.5, not the places of the column."""
+        row = super().get_object(request, object_id, from_field)
+        if row is not None:
+            row.most = Decimal(f"{row.most.normalize():f}")
+        return row
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         fields = super().get_fields(request, obj)
