@@ -17,7 +17,7 @@ from django.utils import timezone
 from campaigns.audience import unread_answers
 from campaigns.audience.answers import inbox
 from campaigns.audience.answers.inbox import NewAnswer
-from campaigns.audience.answers.judgement import MOST, answer_itself, judge_answer
+from campaigns.audience.answers.judgement import MOST, answer_itself, expand_alternatives, judge_answer
 from campaigns.integrations.webhooks import events
 from campaigns.models import InboundMessage, RecipientAnswer, Suppression, WebhookCall
 from tests import factories
@@ -46,6 +46,18 @@ SURE = [
         "lopeta",
         "odhlásit, prosím",
     ),
+    *("I no longer wish to receive these emails", "I don't want to get your texts, thanks", "I want to be removed"),
+    *("I'd like to be taken off your list", "Unsubscribe me from everything", "I do not want any more messages"),
+    *("Melden Sie mich bitte ab", "Ich möchte mich vom Newsletter abmelden", "Bitte aus Verteiler entfernen"),
+    *(
+        "Bitte senden Sie mir keine E-Mails mehr",
+        "Bitte streichen Sie mich von der Liste",
+        "Newsletter bitte abbestellen",
+    ),
+    *("Hören Sie auf, mir zu schreiben!", "Bitte keine E-Mails mehr senden", "Merci de me désinscrire", "Annuler"),
+    *("Ne m'envoyez plus de messages", "Je ne veux plus recevoir vos mails", "Quiero cancelar la suscripción"),
+    *("No deseo recibir más correos", "Cancellatemi dalla lista", "Non voglio più ricevere email"),
+    *("Não quero receber mais mensagens", "Verwijder mij van de lijst", "ยกเลิก", "hủy đăng ký"),
     *("RET", "수신거부", "הסר", "leiratkozás", "dezabonare", "拒收", "stoppa"),
     *(
         "STOP\nSent from my iPhone",
@@ -94,6 +106,19 @@ NEAR = [
     ),
     *("Bitte nicht stoppen", "Kein Interesse", "Ich widerrufe meine Einwilligung", "falsche Nummer"),
     *("No quiero nada", "número equivocado", "nee bedankt", "red", "fine", "Stop.\nAnna Smith", "<b>stop</b>"),
+    *(
+        "I don't want any",
+        "I don't want to unsubscribe",
+        "Ich möchte keine SMS mehr, nur E-Mails",
+        "be removed from row 2",
+    ),
+    *(
+        "I no longer wish to receive texts at work",
+        "I do not want these dates",
+        "No quiero más",
+        "Je ne veux plus de pain",
+    ),
+    *("zrezygnuj", "avmelda", "отказ", "解約", "huỷ", "हटाओ", "seis"),
     *("Stop\n\nThe War", "Stop\n\nNot Yet", "Stop\n\nDO NOT", "stop\n\nBut Not Me", "Stop\n\nat Baker Street"),
     *("Stop\n\nJust Kidding", "Stop\n\nAnn Miller wants more", "Stop\n\nBitte Nicht", "Please do not stop\n\nAnn"),
     *("Stop\n\nCall 0171 1234567", "Stop\n\nAnn\nBob\nCyd\nDan", "Stop?\n\nAnn Miller"),
@@ -125,6 +150,13 @@ def test_each_word_of_the_table_that_asks_is_sure_alone_and_none_is_a_filler() -
         assert not (language.whole | language.stop) & language.fillers
         for phrase in language.whole | language.stop:
             assert judge_answer(" ".join(phrase)) == "stop"
+
+
+def test_alternatives_of_a_phrase_are_phrases_of_their_own() -> None:
+    assert list(expand_alternatives("no (more|) (mails|texts) now")) == [
+        "no more mails now", "no more texts now", "no  mails now", "no  texts now"
+    ]  # fmt: skip
+    assert list(expand_alternatives("stop")) == ["stop"]
 
 
 def test_what_an_identity_has_of_its_own_is_sure_as_a_whole_only() -> None:

@@ -9,9 +9,10 @@ Takes bounded time for any text.
 import re
 import tomllib
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Literal
 
@@ -30,6 +31,7 @@ _PARAGRAPHS = re.compile(r"\n\s*\n")
 PARTICLES = frozenset(("&", "van", "von", "der", "de", "du", "da", "di", "del", "dos", "la", "zu"))
 MOST_LINES, MOST_LINE = 3, 40  # of a typed name, with a greeting and a company; characters
 _QUESTION = re.compile(r"[?؟]\W*\Z")
+_ALTERNATIVES = re.compile(r"\(([^()]*)\)")
 _REPEATED = re.compile(r"(.)\1{2,}")
 # Letters of other scripts that look like Latin ones, in lower case.
 _ALIKE = str.maketrans("аеорсухѕіјԁһԛԝкмтοαερτυικν", "aeopcyxsijdhqwkmtoaeptuikv")
@@ -223,4 +225,12 @@ def answer_phrases() -> AnswerPhrases:
 
 
 def _phrases(common: dict[str, list[str]], own: dict[str, list[str]], kind: str) -> frozenset[Phrase]:
-    return frozenset(split_text(text) for one in (common, own) for text in one.get(kind, ()))
+    texts = (text for one in (common, own) for text in one.get(kind, ()))
+    return frozenset(split_text(one) for text in texts for one in expand_alternatives(text))
+
+
+def expand_alternatives(text: str) -> Iterator[str]:
+    """Yield a phrase with each choice of its alternatives: "no (more|) mails" is "no more mails" and "no mails"."""
+    parts = _ALTERNATIVES.split(text)  # every second one is between brackets
+    choices = (part.split("|") if number % 2 else [part] for number, part in enumerate(parts))
+    return map("".join, product(*choices))
