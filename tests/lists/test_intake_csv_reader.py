@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from campaigns.lists.intake import BadInput, RowError, Table, check_table
 from campaigns.texts import templates
+from campaigns.texts.formulas import shown_text
 from campaigns.texts.given_texts import given_value
 
 PLAIN = templates.compile("Hello", "Dear {{ name }}", html=False)
@@ -33,6 +34,10 @@ def file(data: bytes | str) -> io.BytesIO:
     return io.BytesIO(data.encode() if isinstance(data, str) else data)
 
 
+def shown(cell: str) -> str:
+    return given_value(shown_text(given_value(cell)))
+
+
 cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
 
 
@@ -43,7 +48,7 @@ def test_what_a_spreadsheet_writes_is_read_back(rows: list[tuple[str, str]], del
     writer.writerow(["email", "one", "two"])
     writer.writerows((f"r{n}@sandbox.example", *row) for n, row in enumerate(rows))
     data = out.getvalue().encode("utf-8-sig" if bom else "utf-8")
-    fields = [{"one": given_value(one), "two": given_value(two)} for one, two in rows]
+    fields = [{"one": shown(one), "two": shown(two)} for one, two in rows]
     expected = [(f"r{n}@sandbox.example", of) for n, of in enumerate(fields)]
     assert stored(data, BARE) == expected
 
@@ -113,6 +118,20 @@ def test_what_is_wrong_with_a_file_is_said_with_its_row(data: bytes, message: st
     found = problems(data)
     assert len(found) == 1
     assert str(found[0]).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("cell", "name"),
+    [
+        ('="01067"', "01067"), ('"=""01067"""', "01067"), ('"=""a """"b"""" c"""', 'a "b" c'), ('="" ', ""),
+        (' =" 01067 "', "01067"), ("=1+1", "=1+1"), ('"=""a""&""b"""', '="a"&"b"'), ("'01067", "'01067"),
+    ],
+)  # fmt: skip
+def test_a_formula_of_nothing_but_a_text_is_the_text(cell: str, name: str) -> None:
+    """Programs write ="01067" into CSV, so that a spreadsheet shows the zero; Excel and LibreOffice show the text."""
+    wanted = templates.compile("Hello", "Dear {{ name|default('-', true) }}", html=False)
+    [(_, fields)] = stored(f'email,"=""name"""\nann@sandbox.example,{cell}\n', wanted)
+    assert fields["name"] == name
 
 
 def test_rows_of_blanks_above_the_header_are_none_but_count() -> None:

@@ -86,7 +86,7 @@ def test_numbers_and_dates_are_what_the_person_sees() -> None:
         *(("2", "164", "[h]:mm", "48:00:00"), ("5", "164", '"day "0', "5"), ("5", "164", "[Red]0", "5")),
         *(("4.4770090012300003E11", "0", None, "447700900123"), ("1E-7", "0", None, "0.0000001")),
         *(("12.300000000000001", "0", None, "12.3"), ("-5", "14", None, "-5"), ("9e99", "14", None, "9" + "0" * 99)),
-        ("x", "14", None, "x"),
+        *(("x", "14", None, "x"), ("-0", "0", None, "0"), ("-0.0", "164", "0.00", "0"), ("0", "0", None, "0")),
     ],
 )
 def test_a_number_is_shown_by_its_format(number: str, id: str, code: str | None, text: str) -> None:

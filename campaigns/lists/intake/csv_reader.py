@@ -19,7 +19,7 @@ from campaigns.lists.intake.number_formats import ShownAs
 from campaigns.lists.intake.sheets import ERROR, SheetRows
 from campaigns.reporting.own_files import LEFT_OUT, SUPPRESSIONS, find_report_columns
 from campaigns.texts.bad_input import BadInput, RowError
-from campaigns.texts.formulas import undone
+from campaigns.texts.formulas import shown_text, undone
 from campaigns.texts.given_texts import given_name, given_value
 from campaigns.texts.templates import RECIPIENT, Content
 from vendors.said import Said, gettext_noop
@@ -100,7 +100,7 @@ class Table:
         self._header_row, header = next(self._filled_records(), (0, []))
         if not self._header_row:
             raise BadInput(Said("the first visible sheet is empty") if self._sheet else Said("the file is empty"))
-        self.header = [given_name(name) for name in header]
+        self.header = [given_name(self._as_shown(given_name(name))) for name in header]
         while self.header and not self.header[-1]:
             self.header.pop()  # from a comma at the end of each row
         self.of_left_out = self.header[-2:] == LEFT_OUT
@@ -171,7 +171,7 @@ class Table:
         for number, cells in records:
             if number == left_out:
                 left_out = next(hidden, None)
-            elif any(cells := [given_value(cell) for cell in cells]):
+            elif any(cells := [given_value(self._as_shown(given_value(cell))) for cell in cells]):
                 if self.is_quoted:
                     cells = [undone(cell) for cell in cells]
                 if self._added is not None:
@@ -181,6 +181,9 @@ class Table:
                 if first and first < len(cells):  # a shorter row is reported as bad later
                     cells.insert(0, cells.pop(first))
                 yield number, cells
+
+    def _as_shown(self, cell: str) -> str:
+        return cell if self._sheet else shown_text(cell)
 
     def _arrange(self, columns: "ColumnNames") -> None:
         """Make the recipient's column the first one. Raises BadInput."""

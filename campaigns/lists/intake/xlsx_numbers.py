@@ -64,7 +64,7 @@ def number_text(text: str, form: CellFormat | None) -> str:
         return text
     if number != number or abs(number) == float("inf"):
         return text
-    exact = Decimal(text if is_whole else f"{number:.15g}")
+    exact = Decimal(text if is_whole else f"{number:.15g}") if number else Decimal(0)  # also for -0
     section, has_sign = form.parts.section(exact) if form else (None, True)
     if form and section and section.kind in ("date", "time") and 0 <= number < LAST_DAY:
         return _moment(number if section.kind == "date" or section.is_elapsed else number % 1, section.kind, form)
