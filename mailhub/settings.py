@@ -208,6 +208,9 @@ JOURNAL = environment.choice("JOURNAL", "on", "off") == "on"
 TURN_SECONDS = environment.number("TURN_SECONDS", 5, zero=True)
 """A job that [another sponsor](../how-to/share-a-vendor.md) waits for gives its mailcaster up after so many seconds;
 `0`: never."""
+CLAIM_AHEAD_SECONDS = environment.number("CLAIM_AHEAD_SECONDS", 0.1, zero=True)
+"""Where calls are quick, a sender claims as many messages as it calls in so many seconds; `0`: as many as it has
+connections."""
 PUT_OFF = environment.days("PUT_OFF_DAYS", 5)  # RFC 5321, 4.5.4.1: a sender gives up after four to five days
 """A message deferred by its vendor (HTTP 425, SMTP 4xx) for longer expires."""
 VENDOR_SECOND_PERSON = environment.choice("VENDOR_SECOND_PERSON", "auto", "yes", "no")

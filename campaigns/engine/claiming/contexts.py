@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from psycopg import AsyncConnection
 
 from campaigns.engine.claiming import receiver_waits
+from campaigns.engine.claiming.confirming import Confirmations
 from campaigns.engine.claiming.letters import Lease, LeasedJob
 from campaigns.engine.claiming.receiver_waits import SeenWaits
 from campaigns.engine.claiming.slices import Slices, StreamSlice
@@ -310,8 +311,9 @@ def _context(of: Read, asked: float, answered: float, row: _Row, known: KnownRow
 class Followed:
     """The context of one stream, refreshed until the stream ends. place: at its vendor."""
 
-    def __init__(self, rows: Any, of: Read, known: KnownRows, place: StreamSlice) -> None:
+    def __init__(self, rows: Any, of: Read, known: KnownRows, place: StreamSlice, confirmations: Confirmations) -> None:
         self.of, self._rows, self._known, self.place = of, rows, known, place
+        self.confirmations = confirmations
         self._newest: SendContext | None = None
 
     async def read(self) -> SendContext:
@@ -336,6 +338,7 @@ class Contexts:
 
     def __init__(self, rows: Any) -> None:
         self._rows, self._known, self._slices = rows, KnownRows(), Slices(rows)
+        self._confirmations = Confirmations(rows)
         self._followed: set[Followed] = set()
         self._reading: asyncio.Task[None] | None = None
 
@@ -345,7 +348,7 @@ class Contexts:
         bulk_of = job.campaign.sponsor_id if job.campaign.is_bulk else None
         of = Read(job.lease, job.vendor_id, job.credential_id, bulk_of)
         place = StreamSlice(self._slices, job.lease.job_id, job.vendor_id, job.campaign.sponsor_id, job.mail_class)
-        one = Followed(self._rows, of, self._known, place)
+        one = Followed(self._rows, of, self._known, place, self._confirmations)
         self._followed.add(one)
         if self._reading is None:
             self._reading = asyncio.create_task(self._read())
@@ -355,6 +358,7 @@ class Contexts:
             self._followed.discard(one)
 
     async def close(self) -> None:
+        await self._confirmations.close()
         if self._reading is not None:
             await cut_off(self._reading)
             self._reading = None

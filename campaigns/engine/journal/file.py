@@ -42,6 +42,9 @@ _open: "weakref.WeakSet[CallJournal]" = weakref.WeakSet()
 class NoMarks:
     """Marks of a stream in a process without a journal."""
 
+    are_kept = False
+    """Whether a kill leaves only open calls in doubt, so that more may be claimed than is called at once."""
+
     def began(self, adoptions: int) -> None:
         pass
 
@@ -66,6 +69,8 @@ class NoMarks:
 
 class CallMarks(NoMarks):
     """Marks of one stream. Its job is another process's as soon as this process dies."""
+
+    are_kept = True
 
     def __init__(self, journal: "CallJournal", lease: Lease, adoptions: int) -> None:
         self._journal, self._lease, self._adoptions = journal, lease, adoptions

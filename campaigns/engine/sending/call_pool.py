@@ -1,7 +1,11 @@
 """The calls in flight of one job: makes them, and records their results in batches.
 
-A message counts as in flight from its claim until its result is stored. A kill therefore leaves at most `size` messages
-in doubt. A slow answer blocks only its own connection.
+A message counts as in flight from its claim until its result is stored. A slow answer blocks only its own connection.
+
+Where calls are quick, more is claimed than there are connections (`reach`), so that a claim is worth its price. What
+waits for a connection is called only while it is confirmed (claiming/confirming.py). After doubts, and in a row of
+refusals, no more calls are without a stored answer than there are connections, as if nothing was claimed ahead. If the
+vendor cannot be called, all that waits is given back.
 """
 
 import asyncio
@@ -19,6 +23,7 @@ from django.conf import settings
 
 from campaigns.engine import failpoints, ports
 from campaigns.engine.claiming.claims import PermittedCall
+from campaigns.engine.claiming.confirming import FRESH, ClaimTerms, Confirmations
 from campaigns.engine.claiming.letters import LeasedJob, by_size, letters_in_turn
 from campaigns.engine.claiming.waiting import GroupCommit
 from campaigns.engine.journal import MarkedAnswer, NoMarks
@@ -45,6 +50,9 @@ PATIENCE = 0.02  # share of a call's duration for which its answer may wait for 
 PATIENCE_LEAST, PATIENCE_MOST = 0.001, 0.2  # seconds
 MOMENT_MOST = 0.02  # seconds at most for which answers and freed connections wait for others
 POUR_SECONDS = 2.0  # between two additions to the histograms
+LOOK_SECONDS = 0.02  # seconds between two looks whether a waiting call may start
+AHEAD_MOST = 1_000  # messages of a job that are claimed and have no stored answer
+RUN_LEAST = 3  # refusals in a row that may be about us, from which on calls wait for those before to be stored
 QUICK = 2  # a call is quick if it takes less than this multiple of the time to store its answers
 Refusal = NotSent | InDoubt
 SERVED = (Accepted, Refused)  # outcomes that show the vendor serves us
@@ -116,6 +124,8 @@ class CallPool:
         condition: ConditionFeed | None = None,
         run: ReceiverRun | None = None,
         marks: NoMarks | None = None,
+        confirmations: Confirmations | None = None,
+        is_held: Callable[[], bool] = bool,
     ) -> None:
         self.size = job.adapter.concurrency * job.adapter.capabilities.batch_max
         self.in_flight = 0
@@ -151,17 +161,38 @@ class CallPool:
         self._together = together or GroupCommit()
         self._condition = condition
         self.calls_made = 0
+        self.claims_ahead = False  # whether more may be claimed than there are connections
+        self._ahead = False  # whether it was, of the waiting calls
+        self._is_held = is_held  # tells whether a row of refusals is full
+        self.first_given_back: int | None = None  # the first message that was claimed ahead and not called
+        self.given_back_at = 0.0  # seconds of time.monotonic
+        self.terms: ClaimTerms | None = None  # under which the waiting calls were claimed
+        self._confirmations = confirmations
+        self._confirmed_until = -math.inf if confirmations else math.inf  # as time.monotonic: calls start before then
+        self._confirmed = asyncio.Event()
         self._answered, self._all_answered, self._freed = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @property
+    def reach(self) -> int:
+        """How many messages may be in flight: what can be called in CLAIM_AHEAD_SECONDS, at least `size`.
+
+        At the first sign of trouble it is `size`, so that no more calls fail than there are connections.
+        """
+        if not self.claims_ahead or not self._took or self._cannot_be_called or self._is_wary:
+            return self.size
+        return max(self.size, min(AHEAD_MOST, int(self.size * settings.CLAIM_AHEAD_SECONDS / self._took)))
+
+    @property
     def free(self) -> int:
-        """How many more messages can be called right now. Permits for more would grow too old.
+        """How many more messages can be claimed now. Permits for more would grow too old.
 
         Each doubt since the last clear answer takes a connection away, so a vendor that fails cannot turn more calls
         into doubts than there are connections.
         """
+        if (reach := self.reach) > self.size:
+            return max(0, reach - self.in_flight)
         adapter = self._job.adapter
-        batch, doubts = adapter.capabilities.batch_max, self._condition.doubts if self._condition else 0
+        batch, doubts = adapter.capabilities.batch_max, self._doubts
         idle = (adapter.concurrency - self._busy - doubts) * batch - len(self._waiting)
         return max(0, min(self.size - self.in_flight - doubts * batch, idle))
 
@@ -171,9 +202,20 @@ class CallPool:
         patience = min(PATIENCE_MOST, PATIENCE * self._took)
         return patience if patience > PATIENCE_LEAST else 0.0
 
-    def submit(self, calls: list[PermittedCall], suppressed: Mapping[int, str]) -> None:
-        """Start these calls. suppressed: {index: reason} of those that must not be called."""
+    def submit(
+        self,
+        calls: list[PermittedCall],
+        suppressed: Mapping[int, str],
+        terms: ClaimTerms | None = None,
+        asked: float = 0.0,
+    ) -> None:
+        """Start these calls. suppressed: {index: reason} of those that must not be called.
+
+        terms, asked: what the claim has checked, and a time before that (seconds of time.monotonic).
+        """
         self._marks.claimed(calls)
+        if terms is not None:
+            self._take_terms(terms, asked)
         if not self.in_flight and self._quick and 2 * len(calls) > self.size:
             self._together.begin(self)
         self.in_flight += len(calls)
@@ -184,6 +226,84 @@ class CallPool:
         self._waiting.extend(call for number, call in enumerate(calls) if number not in suppressed)
         if self._group is not None:
             self._call_those_that_wait(self._group)
+        if self._confirmations is not None and self._waiting:
+            self._confirmations.watch(self)
+        if self._ahead and self._cannot_be_called:  # it was refused while this was claimed
+            self.give_back()
+
+    def _take_terms(self, terms: ClaimTerms, asked: float) -> None:
+        self._ahead = self.claims_ahead or (self._ahead and bool(self._waiting))
+        if self._waiting and self.terms and self.terms.suppressions < terms.suppressions:
+            terms = terms._replace(suppressions=self.terms.suppressions)  # of older claims: they are checked first
+        else:
+            self._confirmed_until = max(self._confirmed_until, asked + FRESH)
+        self.terms = terms
+
+    @property
+    def waiting(self) -> Sequence[PermittedCall]:
+        """The calls that have not begun."""
+        return self._waiting
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether enough is claimed ahead for the connections not to wait for the next claim."""
+        return len(self._waiting) > self.size and self._few_are_free
+
+    def confirm(self, asked: float) -> None:
+        """Let the waiting calls start: at this time or later (seconds of time.monotonic) nothing spoke against it."""
+        self._confirmed_until = max(self._confirmed_until, asked + FRESH)
+        self._confirmed.set()
+
+    def give_back(self, *, but: Mapping[int, str] | None = None) -> None:
+        """Let the messages of the calls that have not begun wait again.
+
+        but: {message: reason}: keep the others, and these are not called, because their recipients are suppressed.
+        """
+        waiting, kept = list(self._waiting), deque[PermittedCall]()
+        self.given_back_at = time.monotonic()
+        for call in waiting:
+            if but is None:
+                self._give_back(call, "it was claimed ahead, and not called")
+            elif reason := but.get(call.message.id):
+                self._finish(call, SuppressedRecipient(reason), called=False)
+            else:
+                kept.append(call)
+        self._waiting.clear()
+        self._waiting.extend(kept)
+        self._confirmed.set()
+
+    def _give_back(self, call: PermittedCall, why: str) -> None:
+        first = self.first_given_back
+        self.first_given_back = call.message.id if first is None else min(first, call.message.id)
+        self._finish(call, NotSent(why), called=False)
+
+    @property
+    def _is_wary(self) -> bool:
+        """Whether calls that were claimed ahead wait for the answers before them to be stored."""
+        return self._ahead and (self._doubts > 0 or self._undecided >= RUN_LEAST)
+
+    @property
+    def _doubts(self) -> int:
+        return self._condition.doubts if self._condition else 0
+
+    @property
+    def _may_start(self) -> bool:
+        """Whether a waiting call may start now."""
+        if time.monotonic() > self._confirmed_until:
+            return False
+        if not self._is_wary:
+            return True
+        unstored = self.in_flight - len(self._waiting)
+        return unstored < self.size - self._doubts * self._job.adapter.capabilities.batch_max and not self._is_held()
+
+    async def _wait_to_start(self) -> bool:
+        """Wait until a waiting call may start; return False if none is left."""
+        while self._waiting and not self._may_start:
+            if self._confirmations is not None:
+                self._confirmations.watch(self)
+            self._confirmed.clear()
+            await happens(self._confirmed, LOOK_SECONDS)
+        return bool(self._waiting)
 
     def _pour(self) -> None:
         """Hand over the notes for the histograms since the last time."""
@@ -206,14 +326,16 @@ class CallPool:
     @property
     def _few_are_free(self) -> bool:
         """Whether connections limit the stream, not permits or messages."""
-        return self.free <= self.size // 2
+        return self.free <= self.reach // 2
 
     async def wait_for_free(self) -> None:
         """Wait briefly until enough connections are free to be worth a claim."""
         if not self._few_are_free:
             return
-        if not self.free:
+        if self.has_enough or not self.free:
             await self.wait(0.2)
+        if self.claims_ahead and self._waiting:  # no connection is idle meanwhile
+            return
         until = time.monotonic() + self._moment
         while self._few_are_free and not self.refusal and (left := until - time.monotonic()) > 0:
             await self.wait(left)
@@ -252,6 +374,8 @@ class CallPool:
         log_ids.IDS.set(self._ids)  # of this task alone
         waiting, most = self._waiting, self._job.adapter.capabilities.batch_max
         while waiting:
+            if not self._may_start and not await self._wait_to_start():
+                break
             self._busy += 1
             if most == 1 and self._files is None:  # the usual case: a single letter delays no other task
                 call = waiting.popleft()
@@ -280,7 +404,7 @@ class CallPool:
             if not isinstance(letter, Letter):
                 self._finish(call, letter, called=False)
             elif now > call.latest:
-                self._finish(call, NotSent("its permit was too old to start a call"), called=False)
+                self._give_back(call, "its permit was too old to start a call")
             else:
                 called.append(call)
                 sent.append(letter)
@@ -309,6 +433,12 @@ class CallPool:
             self._condition.note_call(outcomes, now)
         for call, outcome in zip(called, outcomes, strict=True):
             self._finish(call, outcome, called=True)
+        if self._waiting and self._ahead and self._cannot_be_called:
+            self.give_back()
+
+    @property
+    def _cannot_be_called(self) -> bool:
+        return bool(self.refusal or self.receivers_refused)
 
     def _finish(self, call: PermittedCall, outcome: Outcome | SuppressedRecipient, *, called: bool) -> None:
         self._permits.extend(call.permits)
@@ -409,6 +539,7 @@ class CallPool:
             self._storing += (time.monotonic() - began - self._storing) / 8
             self.in_flight -= len(answers)
             self._freed.set()
+            self._confirmed.set()
             if not self.in_flight:
                 self._together.end(self)
 

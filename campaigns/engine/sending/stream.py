@@ -20,6 +20,7 @@ from psycopg import Error as RowsError
 
 from campaigns.engine import sending_hours
 from campaigns.engine.claiming import claims, comparison, limits, receiver_waits
+from campaigns.engine.claiming.confirming import ClaimTerms
 from campaigns.engine.claiming.contexts import FIND_OUT, Followed
 from campaigns.engine.claiming.joint import JointClaims
 from campaigns.engine.claiming.letters import LeasedJob
@@ -58,6 +59,8 @@ RECEIVER_HELD = "waits: bulk mail there is paused, too many complained"
 RECEIVER_FULL = "waits: its limit is used up"
 RECEIVER_ASKED = "waits: it asked us to slow down"
 MOVED = Said("its vendor is called elsewhere, or as somebody else, by now")
+GO_BACK_SECONDS = 1.0  # seconds that a stream waits for its open calls to go back to what was given back
+UNBOUND_AFTER = 1.0  # seconds without a limit that binds, after which more is claimed than there are connections
 GIVES_WAY = "waits for its turn at the vendor"
 REFUSED_ALIKE = "refused in a row with the same words: its campaign pauses"
 BRAKED = "the vendor gives no clear answer: a single call tries it again"
@@ -129,9 +132,13 @@ class Stream:
         self._condition = recorder.conditions.of(job.credential_id, job.destination)
         run = recorder.receiver_runs.of_credential(job.credential_id)
         self._receiving: ByReceiver | None = None  # for the rest of this pass, if receivers wait
+        self._confirmations = followed.confirmations
         self._pool = CallPool(
-            job, self._write, connections.attachments, recorder.together, self._condition, run, self._marks
-        )
+            job, self._write, connections.attachments, recorder.together, self._condition, run, self._marks,
+            self._confirmations, self._runs_are_full,
+        )  # fmt: skip
+        self._asked_for = 0  # messages of the last claim
+        self._bound_at = -math.inf  # seconds of time.monotonic: a claim got fewer permits than it asked for
         self._probe: SoleCall | None = None
         self._run_key = RunKey(job.credential_id, job.campaign.sponsor_id)
         self._closes: datetime | None = None
@@ -150,12 +157,14 @@ class Stream:
         self._suppressions = self._connections.suppressions(self._adoptions)
         self._cursor = self._context.next_message
         serving, feeding = asyncio.create_task(self._pool.run()), asyncio.create_task(self._feed())
+        self._confirmations.begin(self._pool, self._recheck)
         try:
             await asyncio.wait((serving, feeding), return_when=asyncio.FIRST_COMPLETED)
             if serving.done():
                 serving.result()  # it ends only with an error
             return feeding.result()
         finally:
+            self._confirmations.end(self._pool)
             await cut_off(feeding, serving)
             self._pool.settle_health()
             await self._tell_health()
@@ -179,13 +188,15 @@ class Stream:
                 end = self._later(10, recording.tables_refuse(error))
             except ThrottleUnreachable as error:
                 end = await self._await_redis(error)
+            if end is not None and not end.drained:
+                self._pool.give_back()
             if end is None or self._pool.in_flight or self._probe:
                 continue
             if end.drained:
                 end = await self._again(end)
             if end is not None:
                 self._charge_in_vain(end)
-                return replace(end, cursor=self._cursor)
+                return replace(end, cursor=min(self._cursor, self._pool.first_given_back or self._cursor))
 
     async def _await_redis(self, error: ThrottleUnreachable) -> StreamEnd | None:
         """Wait for the next try, or return an end if Redis has been away for long. Nothing is called meanwhile."""
@@ -239,7 +250,7 @@ class Stream:
         pool.put_off = 0
         if not pool.not_sent:
             return end
-        pool.not_sent, self._quiet.until, self._receiving = 0, None, None
+        pool.not_sent, pool.first_given_back, self._quiet.until, self._receiving = 0, None, None, None
         return None
 
     async def _step(self) -> StreamEnd | None:
@@ -268,9 +279,43 @@ class Stream:
         elif self._context.braked_at:
             return await self._try_alone()
         else:
+            if self._pool.first_given_back is not None and not await self._went_back(self._pool.first_given_back):
+                return None
+            if self._cursor >= self._job.end:  # what waits may still be given back
+                await self._pool.wait(0.2)
+                return None
+            self._pool.claims_ahead = self._may_claim_ahead()
             await self._pool.wait_for_free()
-        ready = self._pool.free and not self._context.closed_for and not self._pool.refusal
+        ready = self._pool.free and not self._pool.has_enough
+        ready = ready and not self._context.closed_for and not self._pool.refusal
         return await self._claim() if ready else None
+
+    async def _went_back(self, first: int) -> bool:
+        """Go back to the first message that was given back, once no call is open. Slow calls are not waited for."""
+        if not self._pool.in_flight:
+            job = self._job
+            self._cursor = await self._locking(lambda rows: claims.new_pass(rows, job.lease, first, job.end))
+            self._pool.first_given_back = None
+        elif time.monotonic() - self._pool.given_back_at < GO_BACK_SECONDS:
+            await self._pool.wait(0.05)
+            return False
+        return True
+
+    def _may_claim_ahead(self) -> bool:
+        """Tell whether only the connections limit the stream: no limit of the vendor or a receiver binds it."""
+        seen = self._context
+        apart = seen.receivers or seen.held or seen.scope.receivers or self._receiving or self._job.campaign.has_files
+        unbound = time.monotonic() - self._bound_at > UNBOUND_AFTER
+        leaves = seen.braked_at or self._probe or self._followed.place.gives_way
+        return self._marks.are_kept and self._counts and unbound and not (apart or leaves)
+
+    async def _recheck(self, suppressions: int) -> None:
+        """Take out the waiting calls to recipients that were suppressed after their claim."""
+        calls = list(self._pool.waiting)
+        recipients = [call.message.recipient for call in calls]
+        found = await self._suppressions.find(self._claims, self._job.asker, suppressions, recipients)
+        if found:
+            self._pool.give_back(but={calls[number].message.id: reason for number, reason in found.items()})
 
     async def _await_runs(self) -> StreamEnd | None:
         """Apply a confirmed full run of equal refusals, or await confirmation. Returns an end for a sponsor's run."""
@@ -398,7 +443,7 @@ class Stream:
         if opening := sending_hours.opens_at(self._job.campaign, seen.now):
             why = sending_hours.describe_opening(self._job.campaign, opening)
             return StreamEnd(until=opening, reason=why, held=True)
-        if self._cursor >= self._job.end:
+        if self._cursor >= self._job.end and not self._pool.waiting:
             return StreamEnd(drained=True)
         return StreamEnd(reason=GIVES_WAY) if self._followed.place.gives_way else None
 
@@ -437,6 +482,7 @@ class Stream:
         job, seen = self._job, self._context
         await self._quiet.heed(self._locking, range(self._cursor, job.end), seen.now)
         most, probe = (_one_message, self._probe.number) if self._probe else (self._most, None)
+        self._pool.claims_ahead &= self._probe is None
         self._choose_claimer()
         await self._claimer.look_ahead(self._claims, seen.scope, self._cursor, most())
         if self._receiving is not None:
@@ -450,8 +496,11 @@ class Stream:
         answer = await self._joint.claim(seen, self._adoptions, self._hold, ask)
         self._redis_away_since = None
         if not isinstance(answer, Permitted):
+            self._bound_at = time.monotonic()
             return await self._await_permits(answer)
         self._served = time.monotonic()
+        if len(answer.permits) < self._asked_for:
+            self._bound_at = self._served
         await self._use(answer, ask.closes)
         return None
 
@@ -509,7 +558,8 @@ class Stream:
 
     def _most(self) -> int:
         """Return how many messages to ask permits for, at most those left: spare permits would delay other jobs."""
-        return max(1, min(self._pool.free, self._unclaimed))
+        self._asked_for = max(1, min(self._pool.free, self._unclaimed))
+        return self._asked_for
 
     def _more(self, asked: int) -> int:
         """Return how many more messages than these could be called once all calls have ended."""
@@ -544,11 +594,17 @@ class Stream:
         """Start the calls for the claimed messages."""
         seen, job, claimed = self._context, self._job, got.claimed
         latest = got.deadline - job.adapter.deadline
-        latest = min(latest, seen.monotonic(closes)) if closes else latest
+        for ends in (closes, job.deadline):
+            latest = min(latest, seen.monotonic(ends)) if ends else latest
         calls = self._claimer.calls(claimed, got.permits, latest)
         recipients = (call.message.recipient for call in calls)
         found = await self._suppressions.find(self._claims, job.asker, claimed.suppressions, recipients)
-        self._pool.submit(calls, found)
+        scope = seen.scope
+        terms = ClaimTerms(
+            job.lease.job_id, job.lease.fence, job.vendor_id, job.credential_id, scope.generation, seen.limits_version,
+            job.destination, self._adoptions, claimed.suppressions,
+        )  # fmt: skip
+        self._pool.submit(calls, found, terms, got.deadline - self._hold)
         self._followed.place.charge(len(got.permits))
         if calls or claimed.nothing_waits:
             self._cursor = self._claimer.next_cursor(calls, job.end)

@@ -1,0 +1,317 @@
+"""What is claimed ahead of the connections is called only while nothing speaks against it (claiming/confirming.py)."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from campaigns.engine.claiming import confirming, contexts
+from campaigns.engine.claiming.claims import Lease, PermittedCall
+from campaigns.engine.claiming.confirming import ClaimTerms, Confirmations
+from campaigns.engine.connections import SharedRows
+from campaigns.engine.sending import call_pool
+from campaigns.engine.sending.call_pool import AHEAD_MOST, CallPool
+from campaigns.models import Job, Message, Store
+from tests import calling, factories
+from tests.waiting import in_time
+from vendors.adapters.base import Capabilities, Letter
+from vendors.causes import AnswerCause
+from vendors.condition.feeding import ConditionFeeds
+from vendors.models import Credential, Vendor
+from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+CONNECTIONS, CLAIMED, FULL = 2, 12, 6
+
+
+class AnsweredByTest:
+    """An adapter of two connections whose calls end with what the test says, when it says so."""
+
+    deadline = 300.0
+    concurrency, capabilities = CONNECTIONS, Capabilities(batch_max=1)
+
+    def __init__(self) -> None:
+        self.called: list[str] = []
+        self.open: list[asyncio.Future[Outcome]] = []
+
+    async def send(self, letters: list[Letter]) -> list[Outcome]:
+        self.called += [letter.recipient for letter in letters]
+        self.open.append(one := asyncio.get_running_loop().create_future())
+        return [await one] * len(letters)
+
+    def is_good(self, outcome: Any) -> bool:
+        return isinstance(outcome, Accepted | Refused)
+
+    async def answer(self, outcome: Outcome) -> None:
+        """Answer the open calls, and let the pool take it in."""
+        asked, self.open = self.open, []
+        for one in asked:
+            one.set_result(outcome)
+        await turns()
+
+
+async def turns() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+class Ahead:
+    """A job of which more is claimed than there are connections."""
+
+    def __init__(self, pool: CallPool, adapter: AnsweredByTest, ask_once: Callable[[], Awaitable[None]]) -> None:
+        self.pool, self.adapter, self.ask_once = pool, adapter, ask_once
+        self.stored: list[tuple[str, Any]] = []
+        self.rechecked: list[int] = []
+        self.is_held: Callable[[], bool] = bool
+
+    @property
+    def waits_again(self) -> int:
+        return sum(isinstance(outcome, NotSent) for _, outcome in self.stored)
+
+
+def run_ahead(job: Job, story: Callable[[Ahead], Coroutine[Any, Any, None]], suppressed: str = "") -> Ahead:
+    """Claim ahead for this job and go on with the story. Nobody confirms but the story."""
+    lease = Lease(job.pk, job.fence)
+
+    async def run(rows: Any) -> Ahead:
+        claimed = await calling.claim(rows, job, lease, most=CLAIMED)
+        assert claimed.claim
+        [seen] = await contexts.read(rows, [contexts.Read(lease, job.vendor_id, job.credential_id)])
+        shared = SharedRows(2)
+        confirmations = Confirmations(shared)
+        adapter = AnsweredByTest()
+        leased: Any = SimpleNamespace(
+            adapter=adapter, letter=lambda m: Letter(m.reference, m.recipient, "", ""), lease=lease,
+            vendor_id=job.vendor_id,
+            campaign=SimpleNamespace(created_at=timezone.now(), send_at=None, identity_id=None),
+        )  # fmt: skip
+
+        async def write(answers: list[Any], permits: list[str]) -> None:
+            ahead.stored += [(call.message.recipient, outcome) for call, outcome in answers]
+
+        async def recheck(position: int) -> None:
+            ahead.rechecked.append(position)
+            of = {call.message.id: "unsubscribed" for call in pool.waiting if call.message.recipient == suppressed}
+            pool.give_back(but=of)
+
+        async def ask_once() -> None:
+            await confirmations._ask_once(time.monotonic())
+            await turns()
+
+        conditions = ConditionFeeds(shared)
+        condition = conditions.of(job.credential_id, seen.scope.destination)
+        pool = CallPool(
+            leased, write, condition=condition, confirmations=confirmations, is_held=lambda: ahead.is_held()
+        )
+        pool.claims_ahead = True
+        ahead = Ahead(pool, adapter, ask_once)
+        serving = asyncio.create_task(pool.run())
+        confirmations.begin(pool, recheck)
+        confirmations._asking = serving  # nobody asks by itself
+        terms = ClaimTerms(
+            job.pk, job.fence, job.vendor_id, job.credential_id, seen.scope.generation, seen.limits_version,
+            seen.scope.destination, seen.adoptions, claimed.suppressions,
+        )  # fmt: skip
+        calls = [PermittedCall(one, claimed.claim, ("p",), float("inf")) for one in claimed.messages]
+        pool.submit(calls, {}, terms, time.monotonic())
+        await turns()
+        assert len(adapter.called) == CONNECTIONS and len(pool.waiting) == CLAIMED - CONNECTIONS
+        try:
+            async with in_time("the story ends"):
+                await story(ahead)
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+            await conditions.close()
+            await shared.close(float("inf"))
+        return ahead
+
+    return calling.by_sender(run)
+
+
+def sending() -> Job:
+    return factories.campaign_with_job(CLAIMED, status="SENDING", fence=2)
+
+
+@pytest.fixture(autouse=True)
+def fresh_for_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is, a confirmation holds until the test says otherwise."""
+    monkeypatch.setattr(call_pool, "FRESH", 3600.0)
+
+
+CHANGES: dict[str, Callable[[Job], object]] = {
+    "the job is stopped": lambda job: Job.objects.filter(pk=job.pk).update(status="STOPPED", stopped_at=timezone.now()),
+    "another sender has it": lambda job: Job.objects.filter(pk=job.pk).update(fence=3),
+    "its campaign is paused": lambda job: Job.objects.filter(pk=job.pk).update(paused_at=timezone.now()),
+    "the vendor is paused": lambda job: Vendor.objects.filter(pk=job.vendor_id).update(paused=True),
+    "the credential is paused": lambda job: Credential.objects.filter(pk=job.credential_id).update(paused=True),
+    "the vendor asked to wait": lambda job: Credential.objects.filter(pk=job.credential_id).update(
+        retry_after_until=timezone.now() + timedelta(hours=1)
+    ),
+    "the credential is braked": lambda job: Credential.objects.filter(pk=job.credential_id).update(
+        braked_at=timezone.now(), retry_after_until=timezone.now() + timedelta(hours=1)
+    ),
+    "a person holds the brake": lambda job: Credential.objects.filter(pk=job.credential_id).update(
+        brake_held_at=timezone.now()
+    ),
+    "limits were edited": lambda job: Vendor.objects.filter(pk=job.vendor_id).update(limits_version=10**6),
+    "its window is rebuilt": lambda job: Vendor.objects.filter(pk=job.vendor_id).update(generation=10**6),
+    "the vendor is called elsewhere": lambda job: Vendor.objects.filter(pk=job.vendor_id).update(
+        settings={"url": "http://127.0.0.1:9"}
+    ),
+    "the credential is another one": lambda job: Credential.objects.filter(pk=job.credential_id).update(
+        secret={"token": "another"}
+    ),
+    "the store was taken over": lambda job: Store.objects.update(timeline="another"),
+    "the tables are migrated": lambda job: Store.objects.update(tables=""),
+    "the store was adopted": lambda job: Store.objects.update(adoptions=10**6),
+}
+
+
+def in_a_thread(work: Callable[[], object]) -> None:
+    try:
+        work()
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("why", CHANGES)
+def test_after_a_change_nothing_that_was_claimed_ahead_is_called(why: str) -> None:
+    job = sending()
+
+    async def story(ahead: Ahead) -> None:
+        await asyncio.to_thread(in_a_thread, lambda: CHANGES[why](job))
+        await ahead.ask_once()
+        assert not ahead.pool.waiting
+        await ahead.adapter.answer(Accepted("v"))
+        while ahead.pool.in_flight:
+            await ahead.pool.wait(60)
+
+    ahead = run_ahead(job, story)
+    assert len(ahead.adapter.called) == CONNECTIONS and ahead.waits_again == CLAIMED - CONNECTIONS
+    assert ahead.pool.first_given_back == job.first_message + CONNECTIONS
+
+
+def test_what_was_claimed_ahead_is_called_if_nothing_changed() -> None:
+    async def story(ahead: Ahead) -> None:
+        while ahead.pool.in_flight:
+            await ahead.ask_once()
+            await ahead.adapter.answer(Accepted("v"))
+            await ahead.pool.wait(0.01)
+
+    ahead = run_ahead(sending(), story)
+    assert len(ahead.adapter.called) == CLAIMED and not ahead.waits_again
+
+
+def test_without_a_confirmation_no_waiting_call_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(ahead: Ahead) -> None:
+        ahead.pool._confirmed_until = 0.0  # as after FRESH seconds
+        await ahead.adapter.answer(Accepted("v"))
+        assert len(ahead.adapter.called) == CONNECTIONS
+        await ahead.ask_once()
+        assert len(ahead.adapter.called) == 2 * CONNECTIONS
+        ahead.pool.give_back()
+        await ahead.adapter.answer(Accepted("v"))
+
+    run_ahead(sending(), story)
+
+
+def test_rows_that_cannot_be_asked_give_back_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(ahead: Ahead) -> None:
+        monkeypatch.setattr(confirming, "CONFIRM", "SELECT 1 / 0")
+        await ahead.ask_once()
+        assert not ahead.pool.waiting
+        await ahead.adapter.answer(Accepted("v"))
+
+    ahead = run_ahead(sending(), story)
+    assert len(ahead.adapter.called) == CONNECTIONS
+
+
+def test_a_recipient_suppressed_meanwhile_is_not_called_and_the_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = sending()
+    last = Message.objects.order_by("-pk").values_list("recipient", flat=True)[0]
+
+    async def story(ahead: Ahead) -> None:
+        await asyncio.to_thread(in_a_thread, lambda: Vendor.objects.filter(pk=job.vendor_id).update(suppressions=10**6))
+        while ahead.pool.in_flight:
+            await ahead.ask_once()
+            await ahead.adapter.answer(Accepted("v"))
+            await ahead.pool.wait(0.01)
+
+    ahead = run_ahead(job, story, suppressed=last)
+    assert ahead.rechecked == [10**6], "once is enough"
+    assert last not in ahead.adapter.called and len(ahead.adapter.called) == CLAIMED - 1
+
+
+TROUBLE: dict[str, Outcome] = {
+    "no connection": NotSent("no connection"),
+    "a wait": NotSent("slow down", retry_after=30.0, scope="credential"),
+    "a receiver that asks to wait": NotSent("slow down", retry_after=30.0, scope="receiver"),
+    "a refused login": NotSent("login refused", pause=True),
+}
+
+
+@pytest.mark.parametrize("what", TROUBLE)
+def test_trouble_costs_no_more_calls_than_there_are_connections(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    async def story(ahead: Ahead) -> None:
+        await ahead.adapter.answer(TROUBLE[what])
+        assert not ahead.pool.waiting and ahead.pool.reach == ahead.pool.size
+        while ahead.pool.in_flight:
+            await ahead.pool.wait(60)
+
+    ahead = run_ahead(sending(), story)
+    assert len(ahead.adapter.called) == CONNECTIONS and ahead.waits_again >= CLAIMED - CONNECTIONS
+
+
+def test_doubts_cost_no_more_calls_than_there_are_connections() -> None:
+    async def story(ahead: Ahead) -> None:
+        await ahead.adapter.answer(InDoubt("no answer"))
+        while ahead.pool.in_flight > len(ahead.pool.waiting):
+            await ahead.pool.wait(60)
+        await ahead.ask_once()
+        assert len(ahead.pool.waiting) == CLAIMED - CONNECTIONS and ahead.pool.reach == ahead.pool.size
+        ahead.pool.give_back()
+
+    ahead = run_ahead(sending(), story)
+    assert len(ahead.adapter.called) == CONNECTIONS
+
+
+def test_a_row_of_refusals_that_is_full_ends_before_the_next_call() -> None:
+    """From the third one on, calls wait for the answers before them to be stored, which tells whether it is full."""
+
+    async def story(ahead: Ahead) -> None:
+        ahead.is_held = lambda: len(ahead.stored) >= FULL
+        answered = 0
+        while answered < FULL:
+            while not ahead.adapter.open:
+                await ahead.ask_once()
+            answered += len(ahead.adapter.open)
+            await ahead.adapter.answer(Refused("554", "not this one", cause=AnswerCause.UNKNOWN))
+            while len(ahead.stored) < answered:
+                await ahead.pool.wait(60)
+        await ahead.ask_once()
+        ahead.pool.give_back()
+
+    ahead = run_ahead(sending(), story)
+    assert len(ahead.adapter.called) == FULL
+
+
+@pytest.mark.parametrize(("took", "reach"), [(0.0, 2), (0.1, 2), (0.01, 20), (0.0001, AHEAD_MOST)])
+def test_as_much_is_claimed_as_is_called_in_a_tenth_of_a_second(took: float, reach: int) -> None:
+    async def story(ahead: Ahead) -> None:
+        ahead.pool._took = took
+        assert ahead.pool.reach == reach
+        ahead.pool.claims_ahead = False
+        assert ahead.pool.reach == CONNECTIONS
+        ahead.pool.give_back()
+        await ahead.adapter.answer(Accepted("v"))
+
+    run_ahead(sending(), story)
