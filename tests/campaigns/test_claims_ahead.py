@@ -223,6 +223,58 @@ def test_without_a_confirmation_no_waiting_call_starts(monkeypatch: pytest.Monke
     run_ahead(sending(), story)
 
 
+def test_calls_with_a_free_connection_at_their_claim_wait_for_no_confirmation() -> None:
+    """A claim may take long. Its calls are allowed all the same, as many as there are connections."""
+
+    async def story(ahead: Ahead) -> None:
+        pool, waited = ahead.pool, list(ahead.pool.waiting)
+        pool.give_back()
+        await ahead.adapter.answer(Accepted("v"))
+        while pool.in_flight:
+            await pool.wait(60)
+        pool._confirmed_until = 0.0
+        assert pool.terms is not None
+        pool.submit(waited[:CONNECTIONS], {}, pool.terms, 0.0)
+        await turns()
+        assert len(ahead.adapter.called) == 2 * CONNECTIONS and not pool.waiting
+        await ahead.adapter.answer(Accepted("v"))
+
+    run_ahead(sending(), story)
+
+
+def test_under_other_terms_what_was_claimed_before_is_given_back() -> None:
+    """Its permits are of limits that somebody has edited since."""
+    job = sending()
+
+    async def story(ahead: Ahead) -> None:
+        pool = ahead.pool
+        assert pool.terms is not None
+        newer = pool.terms._replace(limits_version=pool.terms.limits_version + 1, suppressions=10**6)
+        pool.submit([], {}, newer, time.monotonic())
+        assert not pool.waiting and pool.terms == newer
+        await ahead.adapter.answer(Accepted("v"))
+        while pool.in_flight:
+            await pool.wait(60)
+
+    ahead = run_ahead(job, story)
+    assert len(ahead.adapter.called) == CONNECTIONS and ahead.waits_again == CLAIMED - CONNECTIONS
+
+
+def test_a_row_of_refusals_that_others_have_filled_holds_what_waits() -> None:
+    async def story(ahead: Ahead) -> None:
+        ahead.is_held = lambda: True
+        await ahead.adapter.answer(Accepted("v"))
+        await ahead.ask_once()
+        assert len(ahead.adapter.called) == CONNECTIONS
+        ahead.is_held = bool
+        await ahead.ask_once()
+        assert len(ahead.adapter.called) == 2 * CONNECTIONS, "it was contradicted"
+        ahead.pool.give_back()
+        await ahead.adapter.answer(Accepted("v"))
+
+    run_ahead(sending(), story)
+
+
 def test_rows_that_cannot_be_asked_give_back_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(ahead: Ahead) -> None:
         monkeypatch.setattr(confirming, "CONFIRM", "SELECT 1 / 0")

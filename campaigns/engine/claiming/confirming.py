@@ -53,6 +53,10 @@ class ClaimTerms(NamedTuple):
     adoptions: int
     suppressions: int
 
+    def allows_calls_of(self, earlier: "ClaimTerms") -> bool:
+        """Tell whether calls claimed earlier may start under these terms, once new suppressions are looked up."""
+        return self._replace(suppressions=earlier.suppressions) == earlier
+
 
 class WaitingCalls(Protocol):
     """Calls that were claimed and have not begun. terms: of their claim."""

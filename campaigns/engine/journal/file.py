@@ -42,8 +42,10 @@ _open: "weakref.WeakSet[CallJournal]" = weakref.WeakSet()
 class NoMarks:
     """Marks of a stream in a process without a journal."""
 
-    are_kept = False
-    """Whether a kill leaves only open calls in doubt, so that more may be claimed than is called at once."""
+    @property
+    def are_kept(self) -> bool:
+        """Whether a kill leaves only open calls in doubt, so that more may be claimed than is called at once."""
+        return False
 
     def began(self, adoptions: int) -> None:
         pass
@@ -70,8 +72,6 @@ class NoMarks:
 class CallMarks(NoMarks):
     """Marks of one stream. Its job is another process's as soon as this process dies."""
 
-    are_kept = True
-
     def __init__(self, journal: "CallJournal", lease: Lease, adoptions: int) -> None:
         self._journal, self._lease, self._adoptions = journal, lease, adoptions
         self._map, self._free_slots = journal.map, journal.free_slots
@@ -90,6 +90,11 @@ class CallMarks(NoMarks):
         if adoptions != self._adoptions:
             self._adoptions = TAKEN_OVER
             self._write_place()
+
+    @property
+    def are_kept(self) -> bool:
+        has_space = len(self._journal.free_chunks) > layout.CHUNKS // 2
+        return self._place > 0 and self._adoptions != TAKEN_OVER and has_space
 
     def _write_place(self) -> None:
         if not self._place:

@@ -162,7 +162,7 @@ class CallPool:
         self._condition = condition
         self.calls_made = 0
         self.claims_ahead = False  # whether more may be claimed than there are connections
-        self._ahead = False  # whether it was, of the waiting calls
+        self._ahead = False  # whether some of the waiting calls had no free connection at their claim
         self._is_held = is_held  # tells whether a row of refusals is full
         self.first_given_back: int | None = None  # the first message that was claimed ahead and not called
         self.given_back_at = 0.0  # seconds of time.monotonic
@@ -178,7 +178,7 @@ class CallPool:
 
         At the first sign of trouble it is `size`, so that no more calls fail than there are connections.
         """
-        if not self.claims_ahead or not self._took or self._cannot_be_called or self._is_wary:
+        if not self.claims_ahead or not self._took or self._cannot_be_called or self._is_troubled:
             return self.size
         return max(self.size, min(AHEAD_MOST, int(self.size * settings.CLAIM_AHEAD_SECONDS / self._took)))
 
@@ -215,7 +215,7 @@ class CallPool:
         """
         self._marks.claimed(calls)
         if terms is not None:
-            self._take_terms(terms, asked)
+            self._take_terms(terms, asked, len(calls) - len(suppressed))
         if not self.in_flight and self._quick and 2 * len(calls) > self.size:
             self._together.begin(self)
         self.in_flight += len(calls)
@@ -226,13 +226,18 @@ class CallPool:
         self._waiting.extend(call for number, call in enumerate(calls) if number not in suppressed)
         if self._group is not None:
             self._call_those_that_wait(self._group)
-        if self._confirmations is not None and self._waiting:
+        if self._confirmations is not None and self._ahead:
             self._confirmations.watch(self)
         if self._ahead and self._cannot_be_called:  # it was refused while this was claimed
             self.give_back()
 
-    def _take_terms(self, terms: ClaimTerms, asked: float) -> None:
-        self._ahead = self.claims_ahead or (self._ahead and bool(self._waiting))
+    def _take_terms(self, terms: ClaimTerms, asked: float, calls: int) -> None:
+        """Take over the terms of a new claim with so many calls. Under other terms, what waits is given back."""
+        if self._waiting and self.terms and not terms.allows_calls_of(self.terms):
+            self.give_back()
+        adapter = self._job.adapter
+        idle = (adapter.concurrency - self._busy) * adapter.capabilities.batch_max
+        self._ahead = (self._ahead and bool(self._waiting)) or len(self._waiting) + calls > idle
         if self._waiting and self.terms and self.terms.suppressions < terms.suppressions:
             terms = terms._replace(suppressions=self.terms.suppressions)  # of older claims: they are checked first
         else:
@@ -278,9 +283,12 @@ class CallPool:
         self._finish(call, NotSent(why), called=False)
 
     @property
-    def _is_wary(self) -> bool:
-        """Whether calls that were claimed ahead wait for the answers before them to be stored."""
-        return self._ahead and (self._doubts > 0 or self._undecided >= RUN_LEAST)
+    def _is_troubled(self) -> bool:
+        """Whether the last answers were doubts, or refusals in a row that may be about us.
+
+        No more calls may then be without a stored answer than there are connections.
+        """
+        return self._doubts > 0 or self._undecided >= RUN_LEAST
 
     @property
     def _doubts(self) -> int:
@@ -288,13 +296,15 @@ class CallPool:
 
     @property
     def _may_start(self) -> bool:
-        """Whether a waiting call may start now."""
-        if time.monotonic() > self._confirmed_until:
+        """Whether a waiting call may start now. Those with a free connection at their claim need no confirmation."""
+        if not self._ahead:
+            return True
+        if time.monotonic() > self._confirmed_until or self._is_held():
             return False
-        if not self._is_wary:
+        if not self._is_troubled:
             return True
         unstored = self.in_flight - len(self._waiting)
-        return unstored < self.size - self._doubts * self._job.adapter.capabilities.batch_max and not self._is_held()
+        return unstored < self.size - self._doubts * self._job.adapter.capabilities.batch_max
 
     async def _wait_to_start(self) -> bool:
         """Wait until a waiting call may start; return False if none is left."""
@@ -385,6 +395,8 @@ class CallPool:
                 for together in by_size(list(zip(batch, await self._letters(batch), strict=True))):
                     await self._call(*zip(*together, strict=True))
             self._busy -= 1
+            if self._ahead and self._cannot_be_called:
+                self.give_back()
             if not self._busy:
                 self._all_answered.set()
                 self._together.answered(self)
@@ -433,8 +445,6 @@ class CallPool:
             self._condition.note_call(outcomes, now)
         for call, outcome in zip(called, outcomes, strict=True):
             self._finish(call, outcome, called=True)
-        if self._waiting and self._ahead and self._cannot_be_called:
-            self.give_back()
 
     @property
     def _cannot_be_called(self) -> bool:

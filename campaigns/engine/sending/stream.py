@@ -188,7 +188,7 @@ class Stream:
                 end = self._later(10, recording.tables_refuse(error))
             except ThrottleUnreachable as error:
                 end = await self._await_redis(error)
-            if end is not None and not end.drained:
+            if end is not None:
                 self._pool.give_back()
             if end is None or self._pool.in_flight or self._probe:
                 continue
