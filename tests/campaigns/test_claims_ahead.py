@@ -1,7 +1,6 @@
 """What is claimed ahead of the connections is called only while nothing speaks against it (claiming/confirming.py)."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
 from types import SimpleNamespace
@@ -13,7 +12,7 @@ from django.utils import timezone
 
 from campaigns.engine.claiming import confirming, contexts
 from campaigns.engine.claiming.claims import Lease, PermittedCall
-from campaigns.engine.claiming.confirming import ClaimTerms, Confirmations
+from campaigns.engine.claiming.confirming import ClaimTerms, Confirmations, read_ticks
 from campaigns.engine.connections import SharedRows
 from campaigns.engine.sending import call_pool
 from campaigns.engine.sending.call_pool import AHEAD_MOST, CallPool
@@ -102,7 +101,7 @@ def run_ahead(job: Job, story: Callable[[Ahead], Coroutine[Any, Any, None]], sup
             pool.give_back(but=of)
 
         async def ask_once() -> None:
-            await confirmations._ask_once(time.monotonic())
+            await confirmations._ask_once(read_ticks())
             await turns()
 
         conditions = ConditionFeeds(shared)
@@ -120,7 +119,7 @@ def run_ahead(job: Job, story: Callable[[Ahead], Coroutine[Any, Any, None]], sup
             seen.scope.destination, seen.adoptions, claimed.suppressions,
         )  # fmt: skip
         calls = [PermittedCall(one, claimed.claim, ("p",), float("inf")) for one in claimed.messages]
-        pool.submit(calls, {}, terms, time.monotonic())
+        pool.submit(calls, {}, terms, read_ticks())
         await turns()
         assert len(adapter.called) == CONNECTIONS and len(pool.waiting) == CLAIMED - CONNECTIONS
         try:
@@ -250,7 +249,7 @@ def test_under_other_terms_what_was_claimed_before_is_given_back() -> None:
         pool = ahead.pool
         assert pool.terms is not None
         newer = pool.terms._replace(limits_version=pool.terms.limits_version + 1, suppressions=10**6)
-        pool.submit([], {}, newer, time.monotonic())
+        pool.submit([], {}, newer, read_ticks())
         assert not pool.waiting and pool.terms == newer
         await ahead.adapter.answer(Accepted("v"))
         while pool.in_flight:

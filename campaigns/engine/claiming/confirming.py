@@ -24,6 +24,12 @@ log = logging.getLogger(__name__)
 FRESH = 0.05  # seconds for which a confirmation holds, counted from before its question
 EVERY = 0.02  # seconds between two questions
 
+
+def read_ticks() -> float:
+    """Return seconds of a clock that cannot be set and runs on while the machine sleeps."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 # As CLAIM (claims.py) asks it, but without locks: a statement sees what had committed when it began.
 CONFIRM = f"""
 SELECT a.number, v.suppressions FROM json_to_recordset(%(asked)s::json) AS a(number int, job bigint, fence int,
@@ -107,9 +113,9 @@ class Confirmations:
     async def _ask_all(self) -> None:
         try:
             while self._watched:
-                began = time.monotonic()
+                began = read_ticks()
                 await self._ask_once(began)
-                await asyncio.sleep(max(0.001, EVERY - (time.monotonic() - began)))
+                await asyncio.sleep(max(0.001, EVERY - (read_ticks() - began)))
         finally:
             self._asking = None
 

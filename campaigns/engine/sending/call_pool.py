@@ -23,7 +23,7 @@ from django.conf import settings
 
 from campaigns.engine import failpoints, ports
 from campaigns.engine.claiming.claims import PermittedCall
-from campaigns.engine.claiming.confirming import FRESH, ClaimTerms, Confirmations
+from campaigns.engine.claiming.confirming import FRESH, ClaimTerms, Confirmations, read_ticks
 from campaigns.engine.claiming.letters import LeasedJob, by_size, letters_in_turn
 from campaigns.engine.claiming.waiting import GroupCommit
 from campaigns.engine.journal import MarkedAnswer, NoMarks
@@ -165,10 +165,10 @@ class CallPool:
         self._ahead = False  # whether some of the waiting calls had no free connection at their claim
         self._is_held = is_held  # tells whether a row of refusals is full
         self.first_given_back: int | None = None  # the first message that was claimed ahead and not called
-        self.given_back_at = 0.0  # seconds of time.monotonic
+        self.given_back_at = -math.inf  # seconds of time.monotonic: the last time
         self.terms: ClaimTerms | None = None  # under which the waiting calls were claimed
         self._confirmations = confirmations
-        self._confirmed_until = -math.inf if confirmations else math.inf  # as time.monotonic: calls start before then
+        self._confirmed_until = -math.inf if confirmations else math.inf  # in ticks: calls start before then
         self._confirmed = asyncio.Event()
         self._answered, self._all_answered, self._freed = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -211,7 +211,7 @@ class CallPool:
     ) -> None:
         """Start these calls. suppressed: {index: reason} of those that must not be called.
 
-        terms, asked: what the claim has checked, and a time before that (seconds of time.monotonic).
+        terms, asked: what the claim has checked, and a time before that (confirming.read_ticks).
         """
         self._marks.claimed(calls)
         if terms is not None:
@@ -255,7 +255,7 @@ class CallPool:
         return len(self._waiting) > self.size and self._few_are_free
 
     def confirm(self, asked: float) -> None:
-        """Let the waiting calls start: at this time or later (seconds of time.monotonic) nothing spoke against it."""
+        """Let the waiting calls start: at this time (confirming.read_ticks) or later nothing spoke against it."""
         self._confirmed_until = max(self._confirmed_until, asked + FRESH)
         self._confirmed.set()
 
@@ -265,7 +265,6 @@ class CallPool:
         but: {message: reason}: keep the others, and these are not called, because their recipients are suppressed.
         """
         waiting, kept = list(self._waiting), deque[PermittedCall]()
-        self.given_back_at = time.monotonic()
         for call in waiting:
             if but is None:
                 self._give_back(call, "it was claimed ahead, and not called")
@@ -280,6 +279,8 @@ class CallPool:
     def _give_back(self, call: PermittedCall, why: str) -> None:
         first = self.first_given_back
         self.first_given_back = call.message.id if first is None else min(first, call.message.id)
+        if self._ahead:
+            self.given_back_at = time.monotonic()
         self._finish(call, NotSent(why), called=False)
 
     @property
@@ -299,7 +300,7 @@ class CallPool:
         """Whether a waiting call may start now. Those with a free connection at their claim need no confirmation."""
         if not self._ahead:
             return True
-        if time.monotonic() > self._confirmed_until or self._is_held():
+        if read_ticks() > self._confirmed_until or self._is_held():
             return False
         if not self._is_troubled:
             return True

@@ -20,7 +20,7 @@ from psycopg import Error as RowsError
 
 from campaigns.engine import sending_hours
 from campaigns.engine.claiming import claims, comparison, limits, receiver_waits
-from campaigns.engine.claiming.confirming import ClaimTerms
+from campaigns.engine.claiming.confirming import ClaimTerms, read_ticks
 from campaigns.engine.claiming.contexts import FIND_OUT, Followed
 from campaigns.engine.claiming.joint import JointClaims
 from campaigns.engine.claiming.letters import LeasedJob
@@ -60,7 +60,8 @@ RECEIVER_FULL = "waits: its limit is used up"
 RECEIVER_ASKED = "waits: it asked us to slow down"
 MOVED = Said("its vendor is called elsewhere, or as somebody else, by now")
 GO_BACK_SECONDS = 1.0  # seconds that a stream waits for its open calls to go back to what was given back
-UNBOUND_AFTER = 1.0  # seconds without a limit that binds, after which more is claimed than there are connections
+# Seconds after which more is claimed than there are connections, if no limit binds and nothing is given back meanwhile.
+UNBOUND_AFTER = 1.0
 GIVES_WAY = "waits for its turn at the vendor"
 REFUSED_ALIKE = "refused in a row with the same words: its campaign pauses"
 BRAKED = "the vendor gives no clear answer: a single call tries it again"
@@ -305,7 +306,7 @@ class Stream:
         """Tell whether only the connections limit the stream: no limit of the vendor or a receiver binds it."""
         seen = self._context
         apart = seen.receivers or seen.held or seen.scope.receivers or self._receiving or self._job.campaign.has_files
-        unbound = time.monotonic() - self._bound_at > UNBOUND_AFTER
+        unbound = time.monotonic() - max(self._bound_at, self._pool.given_back_at) > UNBOUND_AFTER
         leaves = seen.braked_at or self._probe or self._followed.place.gives_way
         return self._marks.are_kept and self._counts and unbound and not (apart or leaves)
 
@@ -493,6 +494,7 @@ class Stream:
             job.lease, self._cursor, job.end, self._closing(), self._claimer, self._served, most, self._may_claim,
             job.destination, probe, self._more,
         )  # fmt: skip
+        asked = read_ticks()
         answer = await self._joint.claim(seen, self._adoptions, self._hold, ask)
         self._redis_away_since = None
         if not isinstance(answer, Permitted):
@@ -501,7 +503,7 @@ class Stream:
         self._served = time.monotonic()
         if len(answer.permits) < self._asked_for:
             self._bound_at = self._served
-        await self._use(answer, ask.closes)
+        await self._use(answer, ask.closes, asked)
         return None
 
     async def _await_permits(self, answer: NotGranted) -> StreamEnd | None:
@@ -590,8 +592,8 @@ class Stream:
             self._closes, self._closes_asked = sending_hours.closes_at(self._job.campaign, now), now
         return min((at for at in (self._closes, self._quiet.until) if at), default=None)
 
-    async def _use(self, got: Permitted, closes: datetime | None) -> None:
-        """Start the calls for the claimed messages."""
+    async def _use(self, got: Permitted, closes: datetime | None, asked: float) -> None:
+        """Start the calls for the claimed messages. asked: a time before the claim (confirming.read_ticks)."""
         seen, job, claimed = self._context, self._job, got.claimed
         latest = got.deadline - job.adapter.deadline
         for ends in (closes, job.deadline):
@@ -604,7 +606,7 @@ class Stream:
             job.lease.job_id, job.lease.fence, job.vendor_id, job.credential_id, scope.generation, seen.limits_version,
             job.destination, self._adoptions, claimed.suppressions,
         )  # fmt: skip
-        self._pool.submit(calls, found, terms, got.deadline - self._hold)
+        self._pool.submit(calls, found, terms, asked)
         self._followed.place.charge(len(got.permits))
         if calls or claimed.nothing_waits:
             self._cursor = self._claimer.next_cursor(calls, job.end)
