@@ -222,6 +222,21 @@ def test_without_a_confirmation_no_waiting_call_starts(monkeypatch: pytest.Monke
     run_ahead(sending(), story)
 
 
+def test_without_a_confirmation_for_long_what_waits_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database too far away for a fresh answer holds nobody up: claims are as large as the connections then."""
+
+    async def story(ahead: Ahead) -> None:
+        monkeypatch.setattr(call_pool, "FRESH", 0.0)  # an answer is never in time
+        ahead.pool._confirmed_until = ahead.pool._gives_up = 0.0
+        await ahead.adapter.answer(Accepted("v"))
+        await ahead.ask_once()
+        while ahead.pool.in_flight:
+            await ahead.pool.wait(60)
+
+    ahead = run_ahead(sending(), story)
+    assert len(ahead.adapter.called) == CONNECTIONS and ahead.waits_again == CLAIMED - CONNECTIONS
+
+
 def test_calls_with_a_free_connection_at_their_claim_wait_for_no_confirmation() -> None:
     """A claim may take long. Its calls are allowed all the same, as many as there are connections."""
 

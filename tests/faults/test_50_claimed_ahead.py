@@ -11,6 +11,7 @@ import pytest
 
 from campaigns.engine import audit, decisions
 from campaigns.engine.finishing import finalizer
+from campaigns.engine.sending import stream
 from campaigns.models import Claim, Job, Message
 from campaigns.operations import actions, pausing
 from campaigns.suppression import lists
@@ -27,8 +28,9 @@ NEVER_BINDS = (1_000_000, 1.0)
 
 
 @pytest.fixture
-def job(sandbox: Sandbox, settings: Any) -> Job:
-    """As much is claimed as a job may have, and the vendor is so slow that it would take long to call."""
+def job(sandbox: Sandbox, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Job:
+    """As much is claimed as a job may have, however slow the database is. The vendor takes long to call it all."""
+    monkeypatch.setattr(stream, "FRESH", 3600.0)
     settings.CLAIM_AHEAD_SECONDS = 100.0
     sandbox.settings(latency_ms=30.0)
     return taken(MANY, login(sandbox.url, NEVER_BINDS))

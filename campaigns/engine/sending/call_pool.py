@@ -51,6 +51,7 @@ PATIENCE_LEAST, PATIENCE_MOST = 0.001, 0.2  # seconds
 MOMENT_MOST = 0.02  # seconds at most for which answers and freed connections wait for others
 POUR_SECONDS = 2.0  # between two additions to the histograms
 LOOK_SECONDS = 0.02  # seconds between two looks whether a waiting call may start
+UNCONFIRMED_MOST = 0.5  # seconds without a confirmation after which what waits is given back: the database is slow
 AHEAD_MOST = 1_000  # messages of a job that are claimed and have no stored answer
 RUN_LEAST = 3  # refusals in a row that may be about us, from which on calls wait for those before to be stored
 QUICK = 2  # a call is quick if it takes less than this multiple of the time to store its answers
@@ -170,6 +171,7 @@ class CallPool:
         self._confirmations = confirmations
         self._confirmed_until = -math.inf if confirmations else math.inf  # in ticks: calls start before then
         self._confirmed = asyncio.Event()
+        self._gives_up = math.inf  # in ticks: without a confirmation until then, what waits is given back
         self._answered, self._all_answered, self._freed = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @property
@@ -242,6 +244,7 @@ class CallPool:
             terms = terms._replace(suppressions=self.terms.suppressions)  # of older claims: they are checked first
         else:
             self._confirmed_until = max(self._confirmed_until, asked + FRESH)
+        self._gives_up = read_ticks() + UNCONFIRMED_MOST
         self.terms = terms
 
     @property
@@ -257,6 +260,8 @@ class CallPool:
     def confirm(self, asked: float) -> None:
         """Let the waiting calls start: at this time (confirming.read_ticks) or later nothing spoke against it."""
         self._confirmed_until = max(self._confirmed_until, asked + FRESH)
+        if (now := read_ticks()) < self._confirmed_until:
+            self._gives_up = now + UNCONFIRMED_MOST
         self._confirmed.set()
 
     def give_back(self, *, but: Mapping[int, str] | None = None) -> None:
@@ -312,6 +317,9 @@ class CallPool:
         while self._waiting and not self._may_start:
             if self._confirmations is not None:
                 self._confirmations.watch(self)
+            if read_ticks() > self._gives_up:
+                self.give_back()
+                break
             self._confirmed.clear()
             await happens(self._confirmed, LOOK_SECONDS)
         return bool(self._waiting)

@@ -20,7 +20,7 @@ from psycopg import Error as RowsError
 
 from campaigns.engine import sending_hours
 from campaigns.engine.claiming import claims, comparison, limits, receiver_waits
-from campaigns.engine.claiming.confirming import ClaimTerms, read_ticks
+from campaigns.engine.claiming.confirming import FRESH, ClaimTerms, read_ticks
 from campaigns.engine.claiming.contexts import FIND_OUT, Followed
 from campaigns.engine.claiming.joint import JointClaims
 from campaigns.engine.claiming.letters import LeasedJob
@@ -140,6 +140,7 @@ class Stream:
         )  # fmt: skip
         self._asked_for = 0  # messages of the last claim
         self._bound_at = -math.inf  # seconds of time.monotonic: a claim got fewer permits than it asked for
+        self._claim_took = math.inf  # seconds of the last one, with its permits
         self._probe: SoleCall | None = None
         self._run_key = RunKey(job.credential_id, job.campaign.sponsor_id)
         self._closes: datetime | None = None
@@ -308,7 +309,8 @@ class Stream:
         apart = seen.receivers or seen.held or seen.scope.receivers or self._receiving or self._job.campaign.has_files
         unbound = time.monotonic() - max(self._bound_at, self._pool.given_back_at) > UNBOUND_AFTER
         leaves = seen.braked_at or self._probe or self._followed.place.gives_way
-        return self._marks.are_kept and self._counts and unbound and not (apart or leaves)
+        quick = self._claim_took < FRESH  # so a confirmation comes in time, too
+        return self._marks.are_kept and self._counts and unbound and quick and not (apart or leaves)
 
     async def _recheck(self, suppressions: int) -> None:
         """Take out the waiting calls to recipients that were suppressed after their claim."""
@@ -501,6 +503,7 @@ class Stream:
             self._bound_at = time.monotonic()
             return await self._await_permits(answer)
         self._served = time.monotonic()
+        self._claim_took = read_ticks() - asked
         if len(answer.permits) < self._asked_for:
             self._bound_at = self._served
         await self._use(answer, ask.closes, asked)
