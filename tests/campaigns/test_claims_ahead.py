@@ -143,6 +143,7 @@ def sending() -> Job:
 def fresh_for_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is, a confirmation holds until the test says otherwise."""
     monkeypatch.setattr(call_pool, "FRESH", 3600.0)
+    monkeypatch.setattr(call_pool, "UNCONFIRMED_MOST", 3600.0)
 
 
 CHANGES: dict[str, Callable[[Job], object]] = {

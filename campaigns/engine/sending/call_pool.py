@@ -317,7 +317,7 @@ class CallPool:
         while self._waiting and not self._may_start:
             if self._confirmations is not None:
                 self._confirmations.watch(self)
-            if read_ticks() > self._gives_up:
+            if read_ticks() > max(self._gives_up, self._confirmed_until):
                 self.give_back()
                 break
             self._confirmed.clear()
