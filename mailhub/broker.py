@@ -2,12 +2,15 @@
 
 They keep their process and reconnect until it works. An answer like READONLY would look to them like a caller's
 mistake, which ends a worker (vendors/not_now.py has the list).
+
+RabbitMQ over TLS: each host must have a certificate with its name. kombu's own transport checks no name.
 """
 
+from ssl import CERT_REQUIRED
 from typing import Any
 
 from kombu import Connection, transport
-from kombu.transport import redis
+from kombu.transport import pyamqp, redis
 from redis.exceptions import ResponseError
 
 from vendors import outages
@@ -63,6 +66,21 @@ class TellingSentinelTransport(redis.SentinelTransport):
     Channel = TellingSentinelChannel
 
 
+class StrictTlsTransport(pyamqp.SSLTransport):
+    """RabbitMQ over TLS. `ssl_ca_certs` in the URL: a file with the authorities; default: the system's."""
+
+    def establish_connection(self) -> Any:
+        """Connect to the current host of the URL's list, which must prove its name."""
+        line: Any = self.client  # kombu gives its types for no connection, too
+        given = line.ssl if isinstance(line.ssl, dict) else {}
+        line.ssl = {
+            "cert_reqs": CERT_REQUIRED,
+            "ca_certs": given.get("ssl_ca_certs") or given.get("ca_certs"),
+            "server_hostname": line.hostname,
+        }
+        return super().establish_connection()
+
+
 def _telling(kind: type) -> type:
     class TellingConnection(kind):  # type: ignore[misc]  # made for each kind of connection
         def read_response(self, *args: Any, **options: Any) -> Any:
@@ -80,9 +98,10 @@ def _telling(kind: type) -> type:
 
 
 def use() -> None:
-    """Use this transport for every kombu.Connection to Redis in this process."""
+    """Use these transports for every kombu.Connection in this process."""
     for scheme, ours in (
         ("redis", TellingTransport), ("rediss", TellingTransport), ("sentinel", TellingSentinelTransport),
+        ("amqps", StrictTlsTransport),
     ):  # fmt: skip
         transport.TRANSPORT_ALIASES[scheme] = f"{ours.__module__}:{ours.__qualname__}"
         transport._transport_cache.pop(scheme, None)  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ from datetime import timedelta
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 from zoneinfo import available_timezones
 
 import dj_database_url
@@ -169,11 +169,34 @@ def _redis(name: str, url: str) -> str:
 
 
 def broker(name: str, default: str) -> str:
-    """Return the broker's URL: that of a Redis as for Celery, any other one as it is given."""
+    """Return the broker's URL: that of a Redis as for Celery, any other one as it is given.
+
+    Of RabbitMQ also several, separated by semicolons: the nodes of a cluster.
+    """
     url = text(name, default)
+    if is_rabbitmq(url):
+        return _rabbitmq(name, url)
     scheme = urlsplit(url).scheme
     is_redis = scheme.startswith(("redis", "sentinel", "unix")) and scheme != "redis+socket"  # kombu's own form
     return _redis(name, url) if is_redis else url
+
+
+def _rabbitmq(name: str, url: str) -> str:
+    """Check one or more URLs. The error does not show them, as they may contain a password."""
+    try:
+        nodes = [urlsplit(one) for one in url.split(";")]
+        fits = all(node.hostname and node.port != 0 for node in nodes) and len({node.scheme for node in nodes}) == 1
+        about_tls = {word for node in nodes for word in parse_qs(node.query) if word.startswith("ssl")}
+        fits &= about_tls <= ({"ssl_ca_certs"} if nodes[0].scheme == "amqps" else set())
+    except ValueError:
+        fits = False
+    if not fits:
+        wanted = (
+            "write amqp://user:password@host:5672// or amqps://user:password@host:5671//?ssl_ca_certs=/etc/ca.pem, "
+        )
+        wanted += "for a cluster several of one kind with ; between them. Certificate and name are always checked"
+        raise ImproperlyConfigured(f"{name} is no address of a RabbitMQ: {wanted}")
+    return url
 
 
 def public_url(name: str) -> str:
@@ -216,7 +239,7 @@ def database(name: str, default: str) -> dict[str, Any]:
         raise ImproperlyConfigured(wanted)
     if hosts:
         found |= {"HOST": hosts, "PORT": ports}
-    if "," in found["HOST"]:  # only one of them takes writes
+    if "," in (found["HOST"] or found.get("OPTIONS", {}).get("host", "")):  # only one of them takes writes
         found.setdefault("OPTIONS", {}).setdefault("target_session_attrs", "read-write")
     return found
 

@@ -14,6 +14,7 @@ import psycopg
 from mailhub.embedded.binaries import postgres_programs
 from mailhub.embedded.process import demoted
 from tests.plugin import folders
+from tests.ports import free_port
 from tests.tiers import demand_slow
 from tests.waiting import DEADLINE, wait_until
 
@@ -38,7 +39,8 @@ class Server:
 
     @property
     def url(self) -> str:
-        return f"postgres://mailhub@/mailhub?host={quote(str(self.folder), safe='')}"
+        port = f"&port={self.settings['port']}" if "port" in self.settings else ""
+        return f"postgres://mailhub@/mailhub?host={quote(str(self.folder), safe='')}{port}"
 
     def run(self, program: str, *args: str) -> None:
         command = [*demoted(self.folder, self.programs / program), str(self.programs / program), *args]
@@ -109,7 +111,9 @@ def with_pid(pid: int, number: int) -> None:
 class Pair:
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="pair-", dir=folders()[0]))
-        self.primary, self.standby = Server(self.folder / "a"), Server(self.folder / "b")
+        self.primary, self.standby = (
+            Server(self.folder / name, port=str(free_port()), listen_addresses="127.0.0.1") for name in "ab"
+        )
         try:
             self._start()
         except BaseException:
@@ -123,17 +127,23 @@ class Pair:
         shutil.copytree(self.primary.data, self.standby.data)
         self.standby.data.chmod(0o700)
         (self.standby.data / "standby.signal").touch()
+        port = self.primary.settings["port"]
         with (self.standby.data / "postgresql.auto.conf").open("a") as config:
-            config.write(f"primary_conninfo = 'host={self.primary.folder} user=mailhub'\n")
+            config.write(f"primary_conninfo = 'host={self.primary.folder} port={port} user=mailhub'\n")
         self.primary.start()
         self.standby.start()
         wait_until(self.standby.receiver, "the standby hears from the primary")
 
     @property
+    def addresses(self) -> str:
+        """Return the URL of both servers."""
+        hosts = ",".join(f"127.0.0.1:{server.settings['port']}" for server in (self.primary, self.standby))
+        return f"postgres://mailhub@{hosts}/mailhub"
+
+    @property
     def url(self) -> str:
         """Return the URL of the server that takes writes."""
-        hosts = quote(f"{self.primary.folder},{self.standby.folder}", safe="")
-        return f"postgres://mailhub@/mailhub?host={hosts}&target_session_attrs=read-write"
+        return f"{self.addresses}?target_session_attrs=read-write"
 
     def together(self) -> bool:
         """The standby has all that the primary wrote by now."""

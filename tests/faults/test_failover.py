@@ -34,7 +34,7 @@ class Installation:
     def __init__(self, home: Path, vendor: Sandbox) -> None:
         self.pair, self.redis, self.vendor = Pair(), PrivateRedis(), vendor
         broker = self.redis.url.replace("unix://", "redis+socket://")
-        stores = {"DATABASE_URL": self.pair.url, "REDIS_URL": self.redis.url, "BROKER_URL": broker}
+        stores = {"DATABASE_URL": self.pair.addresses, "REDIS_URL": self.redis.url, "BROKER_URL": broker}
         self.settings = {**stores, "RESULT_BACKEND": broker, "MAILHUB_HOME": str(home), **SHORT}
         self.programs: list[Program] = []
 

@@ -65,6 +65,28 @@ def test_sentinels_are_one_server_in_a_list_and_a_broker(monkeypatch) -> None:
         assert environment.broker("SETTING", "redis://h") == broker
 
 
+def test_the_nodes_of_a_rabbitmq_are_one_broker(monkeypatch) -> None:
+    url = "amqps://u:p%40@one//?ssl_ca_certs=/etc/ca.pem"
+    monkeypatch.setenv("SETTING", f"{url};{url.replace('one', 'two:5')}")
+    assert environment.broker("SETTING", "redis://h").split(";")[0] == url
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "amqp://",
+        "amqps://u:verysecret@one//?ssl_cert_reqs=none",
+        "amqp://u:verysecret@one//?ssl_ca_certs=/etc/ca.pem",
+        "amqps://u:verysecret@one//;amqp://u:verysecret@two//",
+        "amqp://u:verysecret@one//;two",
+        "amqp://u:verysecret@one:port//",
+    ],
+)
+def test_what_is_no_rabbitmq_or_would_trust_anybody_is_refused(monkeypatch, typed: str) -> None:
+    said = error_of(monkeypatch, typed, environment.broker, "redis://h")
+    assert "amqps://user:password@host:5671//?ssl_ca_certs=/etc/ca.pem" in said and SECRET not in said
+
+
 def test_several_hosts_of_a_postgresql_are_tried_for_one_that_takes_writes(monkeypatch) -> None:
     monkeypatch.setenv("SETTING", "postgres://u:p%40@one:6000,two,[::1]:5/mail?connect_timeout=2")
     found = environment.database("SETTING", "")
@@ -75,6 +97,8 @@ def test_several_hosts_of_a_postgresql_are_tried_for_one_that_takes_writes(monke
         "p@",
     )
     assert found["OPTIONS"] == {"connect_timeout": 2, "target_session_attrs": "read-write"}
+    monkeypatch.setenv("SETTING", "postgres://u@/mail?host=/a,/b")
+    assert environment.database("SETTING", "")["OPTIONS"]["target_session_attrs"] == "read-write"
     monkeypatch.setenv("SETTING", "postgres://u@/mail?host=/a,/b&target_session_attrs=any")
     assert environment.database("SETTING", "")["OPTIONS"]["target_session_attrs"] == "any"
     monkeypatch.setenv("SETTING", "postgres://u@one/mail")

@@ -15,7 +15,7 @@ from tests import factories
 from tests.celery_tasks import notes
 from tests.faults.checker import judge, sums
 from tests.faults.sending import calls, login
-from tests.private_rabbitmq import PROGRAM, PrivateRabbitMQ
+from tests.private_rabbitmq import PROGRAM, PrivateRabbitCluster, PrivateRabbitMQ
 from tests.programs import PROJECT, Program, environment, running, wait_until
 from tests.sandbox import Sandbox
 from waiter.models import ParkedTask
@@ -41,7 +41,7 @@ def rabbit() -> Iterator[PrivateRabbitMQ]:
 class Site:
     """mailhub's processes on that broker."""
 
-    def __init__(self, broker: PrivateRabbitMQ, stack: ExitStack) -> None:
+    def __init__(self, broker: PrivateRabbitMQ | PrivateRabbitCluster, stack: ExitStack) -> None:
         self._variables = {**VARIABLES, "BROKER_URL": broker.url}
         self._stack = stack
 
