@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import gc
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
@@ -43,6 +44,13 @@ def django_db_setup(
         patch.setattr(PBKDF2PasswordHasher, "iterations", 1)  # nobody attacks them; any process can check them
         patch.setattr(TransactionTestCase, "_fixture_teardown", lambda _: emptying.put_back())
         yield emptying
+
+
+@pytest.fixture(autouse=True, scope="module")
+def garbage_is_of_its_file() -> Iterator[None]:
+    """Collect what the tests of a file left in cycles, so that a file nobody closed fails there, and not anywhere."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(autouse=True)

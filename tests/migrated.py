@@ -5,6 +5,7 @@ Migrating takes a process more than five seconds of a processor, a copy less tha
 
 import fcntl
 import os
+import signal
 from pathlib import Path
 from typing import IO
 from urllib.parse import unquote
@@ -12,12 +13,14 @@ from urllib.parse import unquote
 from django.db import connection
 
 TEMPLATE = "migrated"
+MAKING_SECONDS = 1800.0  # until there must be a database; the time of the first test, which needs it, stands still
 
 
 class Migrated:
     """Whether the test database is made by migrations or as a copy; whoever makes the first one lets others wait."""
 
     def __init__(self) -> None:
+        self._left, _ = signal.setitimer(signal.ITIMER_REAL, MAKING_SECONDS)  # pytest-timeout's
         home = os.environ.get("MAILHUB_HOME", "")
         # Alone there is nobody to copy for; on a server of somebody else's a copy would stay behind.
         self._lock: IO[str] | None = None
@@ -32,8 +35,11 @@ class Migrated:
 
     def ready(self) -> None:
         """The test database is there: others may have copies of it."""
-        if self._lock is None:
-            return
+        if self._lock is not None:
+            self._give_copies()
+        signal.setitimer(signal.ITIMER_REAL, self._left)
+
+    def _give_copies(self) -> None:
         from campaigns.engine.failover import guard  # when Django knows its models
 
         source = connection.settings_dict["NAME"]

@@ -73,14 +73,6 @@ def test_a_slow_test_says_why_in_a_word_that_is_known(toy, why: str) -> None:
     assert re.search(r"ERROR: toy.py::test_slow: slow.* names none of programs, ", said)
 
 
-@pytest.mark.slow("many")
-def test_each_test_of_ours_is_in_exactly_one_tier() -> None:
-    tiers = [["--tier", "fast"], ["--tier", "slow"], []]
-    fast, slow, both = (collect(ROOT, "-p", "no:randomly", *tier)[0] for tier in tiers)
-    assert fast and slow and not fast & slow
-    assert fast | slow == both
-
-
 def test_each_reason_has_tests() -> None:
     found = {
         why
