@@ -126,6 +126,8 @@ def test_waits_and_limits_are_read_again_only_after_they_have_changed() -> None:
             await until(one, lambda context: "gmail" in context.scope.receivers)
             await asyncio.to_thread(waits_end, job)
             await until(one, lambda context: not context.receivers)
+            ended = time.monotonic()
+            await until(one, lambda context: context.asked > ended)  # no statement of before is on its way
             others, began = rows.others, time.monotonic()
             assert others <= before + 2 * 5, "five statements for four changes, each by the stream or for it"
             await until(one, lambda context: context.asked > began + 5 * contexts.FIND_OUT)
@@ -184,15 +186,17 @@ def test_a_stream_whose_context_is_not_read_for_it_reads_it_itself_and_hears_why
 
 
 def test_a_context_says_how_long_the_vendor_asked_to_wait_and_never_too_little() -> None:
-    job = leased(retry_after_until=timezone.now() + timedelta(seconds=2))
+    soon, later = (leased(retry_after_until=timezone.now() + timedelta(seconds=seconds)) for seconds in (1, 3600))
 
     async def test(rows: Rows, read: Contexts) -> None:
-        with read.follow(job) as one:
+        with read.follow(later) as one:
+            assert 0 < (await one.newest()).closed_for <= 3600
+        with read.follow(soon) as one:
             seen = await one.newest()
-            assert 0 < seen.closed_for <= 2
+            assert seen.closed_for <= 1
             await asyncio.sleep(seen.closed_for)
             assert seen.closed_for == 0.0, "though it was not read again"
-        assert await asyncio.to_thread(over, job.credential_id)
+        assert await asyncio.to_thread(over, soon.credential_id)
 
     in_a_loop(test)
 

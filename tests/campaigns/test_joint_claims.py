@@ -655,12 +655,15 @@ class Asked:
     """How often the throttle was asked for permits."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.times = 0
+        self.times = self.answered = 0
         acquire = AsyncThrottle.acquire
 
         async def counted(throttle: AsyncThrottle, *of: Any, **more: Any) -> AcquireResult:
             self.times += 1
-            return await acquire(throttle, *of, **more)
+            try:
+                return await acquire(throttle, *of, **more)
+            finally:
+                self.answered += 1
 
         monkeypatch.setattr(AsyncThrottle, "acquire", counted)
 
@@ -757,25 +760,10 @@ def test_streams_that_wait_for_the_same_opening_ask_for_it_once_and_all_get_thei
     assert [sorted(turns[n : n + 6]) for n in (0, 6, 12)] == [[*range(6)]] * 3
 
 
-def test_a_stream_waits_in_the_queue_for_a_moment_only_and_nobody_is_asked_again_for_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It has to look whether it may go on; when it comes back it is known when there can be permits."""
-    monkeypatch.setattr(joint, "FIND_OUT", 0.05)
-    (one, other), asked = jobs(2, (1, 3.0)), Asked(monkeypatch)
-
-    async def story(streams: Streams) -> list[Answer]:
-        await streams.see(one, other)
-        assert numbers([await streams.claim(one, most=1)]) == [1]
-        return [await streams.claim(other) for _ in range(5)]
-
-    assert run(story) == [NotGranted(Wait(0.0))] * 5
-    assert asked.times == 2, "the first one was given all that it wanted, so what is left was not known"
-
-
 def test_who_is_cut_off_while_all_wait_keeps_nobody_from_the_opening() -> None:
     """Neither the one whose question was the first, nor all of them."""
     first, second, third = jobs(3, (1, 0.3))
+    cut = list[bool]()
 
     async def story(streams: Streams) -> None:
         await streams.see(first, second, third)
@@ -784,14 +772,16 @@ def test_who_is_cut_off_while_all_wait_keeps_nobody_from_the_opening() -> None:
         await streams.permits.done(streams.scope(first), got.permits)
         waiting = [asyncio.create_task(streams.claim(job, most=1)) for job in (second, third)]
         await asyncio.sleep(0.1)
-        waiting[0].cancel()
-        assert numbers([await asyncio.wait_for(waiting[1], DEADLINE)]) == [1]
+        cut.append(waiting[0].cancel())
+        async with in_time("the other one's claim"):
+            assert numbers([await waiting[1]]) == [1]
         last = asyncio.create_task(streams.claim(first, most=1, cursor=first.first_message + 1))
         await asyncio.sleep(0.1)
-        last.cancel()
+        cut.append(last.cancel())
 
     run(story)
-    assert Usage.objects.count() == 2, "nothing was claimed for those who were cut off"
+    late = cut.count(False)  # on a slow machine the window has opened before
+    assert Usage.objects.count() == 2 + late, "nothing was claimed for those who were cut off"
 
 
 @pytest.fixture
@@ -799,6 +789,29 @@ def half_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     """So long streams wait for a window, and nobody asks before: who is done earlier has not waited for it."""
     monkeypatch.setattr("campaigns.engine.claiming.joint.PATIENCE", 60.0)
     monkeypatch.setattr("campaigns.engine.claiming.waiting.BLIND", 60.0)
+
+
+@pytest.mark.usefixtures("half_a_minute")
+def test_a_stream_waits_in_the_queue_for_a_moment_only_and_nobody_is_asked_again_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has to look whether it may go on; when it comes back it is known when there can be permits."""
+    monkeypatch.setattr(joint, "FIND_OUT", 0.05)
+    (one, other), asked = jobs(2, (1, 30.0)), Asked(monkeypatch)
+
+    async def story(streams: Streams) -> list[Answer]:
+        await streams.see(one, other)
+        assert numbers([await streams.claim(one, most=1)]) == [1]
+        answers = list[Answer]()
+        async with in_time("it is known when there can be permits"):
+            while asked.answered < 2:  # the first one was given all that it wanted, so what is left was not known
+                answers.append(await streams.claim(other))
+        known = asked.times
+        answers += [await streams.claim(other) for _ in range(4)]
+        assert asked.times == known
+        return answers
+
+    assert all(answer == NotGranted(Wait(0.0)) for answer in run(story))
 
 
 @pytest.mark.usefixtures("half_a_minute")
@@ -837,8 +850,9 @@ def test_permits_that_are_given_back_end_the_wait_for_the_opening() -> None:
     assert with_a_claim_on_its_way(one, story) < 15
 
 
+@pytest.mark.usefixtures("half_a_minute")
 def test_a_stream_that_has_something_else_to_do_leaves_the_queue_at_once() -> None:
-    one, other = jobs(2, (1, 4.0))
+    one, other = jobs(2, (1, 30.0))
 
     async def story(streams: Streams) -> None:
         await streams.see(one, other)
