@@ -27,6 +27,8 @@ from typing import IO, Any
 
 from django.conf import settings
 
+from tests.waiting import exit_of
+
 PROJECT = Path(__file__).parents[1]
 # Packages, and their late imports; none reads settings, connects or starts a thread on import.
 MODULES = (
@@ -119,7 +121,7 @@ def run(arguments: list[str], *, env: dict[str, str], timeout: float) -> "subpro
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
         process = start(arguments, env=env, stdout=out, stderr=errors)
         try:
-            code = process.wait(timeout)
+            code = exit_of(process, timeout)
         finally:
             process.kill()
         out.seek(0)

@@ -13,7 +13,7 @@ import pytest
 from django.db import connection
 
 from mailhub.embedded.process import demoted
-from tests.waiting import DEADLINE, wait_until
+from tests.waiting import exit_of, wait_until
 
 PROGRAM = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin")
 
@@ -39,7 +39,7 @@ def pooler(mode: str) -> Iterator[str]:
         yield f"postgres://{params['USER']}@/{params['NAME']}?host={quote(str(folder), safe='')}&port=6432"
     finally:
         process.kill()
-        process.wait(DEADLINE)
+        exit_of(process)
         shutil.rmtree(folder)
 
 

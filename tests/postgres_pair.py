@@ -16,7 +16,7 @@ from mailhub.embedded.process import demoted
 from tests.plugin import folders
 from tests.ports import free_port
 from tests.tiers import demand_slow
-from tests.waiting import DEADLINE, wait_until
+from tests.waiting import DEADLINE, exit_of, wait_until
 
 FAST = ["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "shared_buffers=32MB", "-c", "max_connections=60"]
 
@@ -73,14 +73,14 @@ class Server:
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGINT)
-        self.process.wait(DEADLINE)
+        exit_of(self.process)
 
     def kill(self) -> None:
         """Kill all of its processes together, as a power cut does."""
         if self.process.poll() is None:
             for pid in [self.process.pid, *self.children()]:
                 with_pid(pid, signal.SIGKILL)
-            self.process.wait(DEADLINE)
+            exit_of(self.process)
 
     def children(self) -> list[int]:
         found = subprocess.run(["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True).stdout.split()

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qs, quote, urlsplit
 
-from tests.waiting import DEADLINE
+from tests.waiting import DEADLINE, joined
 
 SSL_REQUEST, GSS_REQUEST = 80877103, 80877104
 READY, PARSE, BIND, QUERY = b"Z", b"P", b"B", b"Q"
@@ -68,7 +68,7 @@ class PostgresProxy:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._loop.call_soon_threadsafe(self._over.set)
-        self._thread.join(DEADLINE)
+        joined(self._thread)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _serve(self, ready: threading.Event) -> None:

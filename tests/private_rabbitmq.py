@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tests.ports import free_port
-from tests.waiting import DEADLINE, wait_until
+from tests.waiting import DEADLINE, exit_of, wait_until
 from vendors.testing.certificates import authority
 
 FOLDERS = "/usr/lib/rabbitmq/bin:/usr/local/lib/rabbitmq/bin:/opt/homebrew/sbin"  # sbin's is for root and one user only
@@ -77,7 +77,7 @@ class PrivateRabbitMQ:
     def stop(self) -> None:
         """As an administrator does: its data stay."""
         self._process.terminate()
-        self._process.wait(DEADLINE)
+        exit_of(self._process)
 
     def lose_all(self) -> None:
         """Comes back empty."""

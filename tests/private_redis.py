@@ -10,7 +10,7 @@ from redis import Redis
 
 from mailhub.embedded.binaries import redis_program
 from tests.tiers import demand_slow
-from tests.waiting import DEADLINE, wait_until
+from tests.waiting import exit_of, wait_until
 
 
 class PrivateRedis:
@@ -58,7 +58,7 @@ class PrivateRedis:
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.wait(DEADLINE)
+        exit_of(self._process)
 
     def end(self) -> None:
         self.kill()

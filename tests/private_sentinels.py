@@ -15,7 +15,7 @@ from redis import Redis, RedisError
 from mailhub.embedded.binaries import redis_program
 from tests.ports import free_port
 from tests.tiers import demand_slow
-from tests.waiting import DEADLINE, wait_until
+from tests.waiting import exit_of, wait_until
 from vendors.testing.certificates import authority
 
 MASTER = "mymaster"
@@ -139,5 +139,5 @@ class PrivateSentinels:
     def end(self) -> None:
         for process in self._processes.values():
             process.kill()
-            process.wait(DEADLINE)
+            exit_of(process)
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -15,7 +15,7 @@ from redis import Redis, RedisError
 from tests.ports import free_port
 from tests.postgres_pair import Server
 from tests.tiers import demand_slow
-from tests.waiting import DEADLINE, wait_until
+from tests.waiting import DEADLINE, exit_of, wait_until
 from vendors.testing.certificates import authority
 
 USER, PASSWORD = "mailhub", "p@ss/word"
@@ -68,7 +68,7 @@ class TlsRedis:
 
     def end(self) -> None:
         self._process.kill()
-        self._process.wait(DEADLINE)
+        exit_of(self._process)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -14,7 +14,7 @@ from django.db import close_old_connections, connection
 
 from tests import forks
 from tests.tiers import demand_slow
-from tests.waiting import DEADLINE, wait_until
+from tests.waiting import exit_of, joined, wait_until
 
 PROJECT = Path(__file__).parents[1]
 # A worker sweeps on its own if nobody did for three times SWEEP_SECONDS. Tests start their sweeps themselves.
@@ -57,7 +57,7 @@ class Program:
     def end(self, number: int = signal.SIGKILL) -> int:
         self.send(number)
         try:
-            return self.process.wait(DEADLINE)
+            return exit_of(self.process)
         finally:
             self.send(signal.SIGKILL)
 
@@ -129,4 +129,4 @@ def sweeping(every: float = 0.5, pauses: bool = False) -> Iterator[None]:
         yield
     finally:
         over.set()
-        sweeper.join(DEADLINE)
+        joined(sweeper)

@@ -17,7 +17,7 @@ import pytest
 from sandbox.vendor import books
 from sandbox.vendor.server import hold_port
 from tests import forks
-from tests.waiting import DEADLINE, wait_until
+from tests.waiting import DEADLINE, exit_of, wait_until
 
 
 class Sandbox:
@@ -90,7 +90,7 @@ class Sandbox:
 
     def _end(self, number: int) -> int:
         self.process.send_signal(number)
-        status = self.process.wait(DEADLINE)
+        status = exit_of(self.process)
         assert self.process.stdin is not None
         self.process.stdin.close()
         return status

@@ -5,11 +5,13 @@ and only for "not yet". A condition asserts any fault that it finds, and that is
 """
 
 import asyncio
+import subprocess
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -55,8 +57,36 @@ async def in_time(what: str, seconds: float = DEADLINE) -> AsyncIterator[None]:
 
 def result_of(future: "Future[T]", what: str, seconds: float = DEADLINE) -> T:
     """The result of what another thread does. Raises what that thread raised."""
-    wait_until(future.done, what, seconds)
-    return future.result()
+    try:
+        return future.result(seconds)
+    except TimeoutError as error:
+        if future.done():
+            return future.result()  # the error is its own, or it ended just now
+        raise DeadlineMissed(f"not within {seconds:g} s: {what}") from error
+
+
+class Ending(Protocol):
+    """A process, of `subprocess` or of tests/forks.py."""
+
+    pid: int
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+def exit_of(process: Ending, seconds: float = DEADLINE) -> int:
+    """The exit status of a process that is about to end."""
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired as error:
+        raise DeadlineMissed(f"not within {seconds:g} s: process {process.pid} ends") from error
+
+
+def joined(*threads: threading.Thread, seconds: float = DEADLINE) -> None:
+    """Wait until they have ended: `join` alone says nothing of one that has not."""
+    for thread in threads:
+        thread.join(seconds)
+        if thread.is_alive():
+            raise DeadlineMissed(f"not within {seconds:g} s: {thread.name} ends")
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from campaigns.models import Job
 from tests import factories
 from tests.campaigns.rows import accepted, logged, refused
 from tests.programs import wait_until
+from tests.waiting import joined
 
 
 class Running:
@@ -36,7 +37,7 @@ class Running:
             connection.close()
 
     def end(self) -> list[dict[str, Any]]:
-        self.thread.join(60)
+        joined(self.thread)
         assert not self.thread.is_alive()
         return [json.loads(line) for line in self.out.getvalue().splitlines()]
 

@@ -30,7 +30,7 @@ from tests import factories, forks, programs
 from tests.campaigns.rows import recount
 from tests.faults.sending import meanwhile
 from tests.lock_waits import count_lock_waits
-from tests.waiting import wait_until
+from tests.waiting import exit_of, wait_until
 from vendors.adapters.reports import Reported
 from vendors.history import Actor
 
@@ -354,7 +354,7 @@ def test_a_kill_between_the_count_and_the_judgement_counts_nothing_twice() -> No
     code = "import django; django.setup(); from campaigns.engine.pausing import complaints as c; c.judge_complaints()"
     armed = {"DJANGO_SETTINGS_MODULE": "mailhub.settings", "MAILHUB_FAILPOINTS": "mid_complaints"}
     killed = forks.start(["-c", code], env=programs.environment(**armed))
-    assert killed.wait(60) == -signal.SIGKILL
+    assert exit_of(killed) == -signal.SIGKILL
     assert UncountedComplaint.objects.count() == 2 and paused_now() == set()
     tasks.pause_campaigns()
     assert paused_now() == {("Bad", "gmail")} and ComplaintPause.objects.get().complaints == 2

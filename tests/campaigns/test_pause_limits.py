@@ -18,7 +18,7 @@ from tests import factories
 from tests.campaigns.rows import accepted, recount, refused
 from tests.faults.sending import meanwhile
 from tests.front.program import Program, api_vendor, fresh, letter, pointers, problem
-from tests.waiting import DEADLINE
+from tests.waiting import result_of
 
 __all__ = ["fresh"]
 pytestmark = pytest.mark.django_db
@@ -68,7 +68,7 @@ def test_a_campaign_whose_jobs_are_held_too_long_keeps_no_other_from_being_judge
     with transaction.atomic():
         Job.objects.select_for_update().get(pk=busy.pk)
         with meanwhile(tasks.pause_campaigns) as judging:
-            judging.result(DEADLINE)
+            result_of(judging, "judging ends")
     assert paused_reason(bad) == f"{FAILED} 8 %" and paused_reason(busy) == ""
     tasks.pause_campaigns()
     assert paused_reason(busy) == f"{FAILED} 8 %"

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.ports import free_port
-from tests.waiting import DEADLINE, wait_until
+from tests.waiting import DEADLINE, exit_of, wait_until
 
 pytestmark = pytest.mark.slow("programs")
 
@@ -179,7 +179,7 @@ def proxy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             yield made
         finally:
             process.terminate()
-            process.wait(DEADLINE)
+            exit_of(process)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from tests.installed import installed
 from tests.plugin import NIGHTLY
 from tests.programs import Program, sweeping, wait_until, worker
 from tests.sandbox import Sandbox, running
-from tests.waiting import DEADLINE
+from tests.waiting import result_of
 from vendors.adapters.base import Letter
 from vendors.adapters.http import Http
 from vendors.models import Credential, Vendor
@@ -165,14 +165,14 @@ def test_jobs_that_somebody_has_locked_hold_up_no_other_stream(sandbox: Sandbox,
         calls(sandbox, 40)
         wait_until(lambda: Job.objects.filter(pk__in=ids, accepted__gt=0).count() == len(ids), "all are streams")
         with locked(Job.objects.filter(pk__in=ids)) as release:
-            assert not going.result(DEADLINE).left
+            assert not result_of(going, "going ends").left
             assert not {*ids} & {*finalizer.jobs_to_recover(timedelta(seconds=1))}
             released = timezone.now()
             release()
         renewed = Job.objects.filter(pk__in=ids, fence=held[0].fence + 1, heartbeat_at__gt=released)
         wait_until(lambda: renewed.count() == len(ids), "their leases are renewed")
         over.set()
-        assert all(one.result(DEADLINE).left for one in waiting)
+        assert all(result_of(one, "one ends").left for one in waiting)
     assert Job.objects.get(pk=free.pk).accepted == 80
 
 

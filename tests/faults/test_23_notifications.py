@@ -22,8 +22,9 @@ from tests import factories
 from tests.faults import rounds
 from tests.faults.checker import judge, sums
 from tests.faults.sending import login, taken
-from tests.programs import DEADLINE, wait_until, worker
+from tests.programs import wait_until, worker
 from tests.sandbox import Sandbox
+from tests.waiting import exit_of
 
 pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(400)]
 
@@ -56,7 +57,7 @@ def test_25_garbage_in_the_queue_is_refused_and_the_mail_behind_it_goes_out(vend
         goes_out(factories.campaign_with_job(5, of=account, status="DISPATCHED"))
         assert program.process.poll() is None
         put(queue, b"no message at all")  # a worker dies of it, whoever watches over it starts the next one
-        assert program.process.wait(DEADLINE) != 0
+        assert exit_of(program.process) != 0
     with worker(queues=queue):
         goes_out(factories.campaign_with_job(5, of=account, status="DISPATCHED"))
     assert judge(vendor.books()) == [] and sums() == {"accepted": 10}

@@ -40,7 +40,7 @@ from tests.installed import installed
 from tests.lock_waits import count_lock_waits
 from tests.programs import Program, sweeping, wait_until, worker
 from tests.sandbox import Sandbox, running
-from tests.waiting import DEADLINE, in_time
+from tests.waiting import DEADLINE, in_time, result_of
 from vendors.adapters.http import Http
 from vendors.limits.values import Scope
 from vendors.models import Credential, Vendor
@@ -121,9 +121,9 @@ def test_locked_jobs_keep_no_other_one_from_being_taken_and_are_taken_when_they_
             waiting = [stack.enter_context(meanwhile(sender.send, job.pk, job.fence, over)) for job in held]
             wait_until(count_lock_waits, "one waits")
             going = stack.enter_context(meanwhile(sender.send, free.pk, free.fence, over))
-            assert going.result(DEADLINE) == Sent(free.pk)
+            assert result_of(going, "going ends") == Sent(free.pk)
             assert not any(one.done() for one in waiting)
-        assert [one.result(DEADLINE) for one in waiting] == [Sent(job.pk) for job in held]
+        assert [result_of(one, "one ends") for one in waiting] == [Sent(job.pk) for job in held]
     assert {*statuses(free, *held)} == {"SENT"} and {*rows(*held).values_list("fence", flat=True)} == {2}
 
 
@@ -191,7 +191,7 @@ def test_a_job_whose_letters_cannot_be_made_ready_as_a_table_is_locked_is_starte
             wait_until(count_lock_waits, "its campaign is to be read")
             wait_until(lambda: not count_lock_waits(), "it is put off")
             assert not going.done() and statuses(job) == ["SENDING"]
-        assert going.result(DEADLINE) == Sent(job.pk)
+        assert result_of(going, "going ends") == Sent(job.pk)
     job.refresh_from_db()
     assert (job.status, job.accepted, job.fence) == ("SENT", 3, 2)
 
@@ -201,7 +201,7 @@ def stop_while_it_is_locked(job: Job, going: "Future[Sent]", stop: Callable[[], 
     wait_until(count_lock_waits, "it waits")
     stop()
     with pytest.raises(LockNotAvailable):
-        going.result(DEADLINE)
+        result_of(going, "going ends")
     assert statuses(job) == [status]
 
 
@@ -282,7 +282,7 @@ def test_a_sweep_passes_over_what_is_locked_and_the_next_one_does_it() -> None:
     before = statuses(*held)
     with locked(rows(*held)):
         with meanwhile(sweeper.sweep, LEASE) as sweep:
-            facts = sweep.result(DEADLINE)
+            facts = result_of(sweep, "sweep ends")
         assert statuses(*held) == before and AnswerBatch.objects.get().job_id == held[4].pk
     lost, unstarted, _, _, answered, parent = free
     after = ["RECOVERING", "ENQUEUED", "DISPATCHED", "DISPATCHED", "SENDING", "P_FINISHED"]
@@ -302,7 +302,7 @@ def test_who_pauses_campaigns_after_their_first_messages_passes_over_one_that_is
 
     held, free = first_sent(), first_sent()
     with locked(rows(held)), meanwhile(pauses.pause_after_first) as looking:
-        assert looking.result(DEADLINE) == [free.pk]
+        assert result_of(looking, "looking ends") == [free.pk]
     assert pauses.pause_after_first() == [held.pk]
 
 
@@ -313,7 +313,7 @@ def test_whoever_writes_a_result_gives_up_while_its_job_is_locked_and_the_sweep_
         id=uuid4(), sponsor=job.sponsor, job=job, idempotency_key="k", fingerprint=b"", answer=""
     )
     with locked(rows(job)), meanwhile(writer.write_result, session.pk) as writing:
-        assert writing.result(DEADLINE) == []
+        assert result_of(writing, "writing ends") == []
     assert writer.left_behind() == [session.pk]
     writer.write_result(session.pk)
     assert writer.left_behind() == []
@@ -326,7 +326,7 @@ def test_a_night_gives_up_while_a_job_is_locked_and_goes_on_when_the_sweep_finds
     Vendor.objects.update(created_at=timezone.now() - timedelta(days=1), weekdays=list(range(1, 8)))
     with locked(rows(held)), meanwhile(tasks.dispatch_night, held.vendor_id) as night:
         with pytest.raises(OperationalError, match="lock"):
-            night.result(DEADLINE)
+            result_of(night, "night ends")
         tasks.dispatch_night(free.vendor_id)
     assert statuses(held, free) == ["RENDERED", "DISPATCHED"]
     assert sweeper.sweep(LEASE).nights_due == [held.vendor_id]

@@ -32,7 +32,7 @@ from tests.faults.checker import judge, sums
 from tests.faults.sending import calls, login
 from tests.programs import NO_WATCHDOG, environment, sweeping, worker
 from tests.sandbox import Sandbox
-from tests.waiting import DEADLINE, wait_until
+from tests.waiting import DEADLINE, exit_of, wait_until
 from vendors.models import Credential, RateLimit
 
 pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
@@ -92,7 +92,7 @@ def released_worker(packages: Path, queues: str, name: str) -> Iterator["subproc
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait(DEADLINE)
+            exit_of(process)
 
 
 @contextmanager
@@ -159,7 +159,7 @@ def test_the_release_goes_on_beside_the_new_tables_and_this_version_takes_over_u
             notify_queue(account.vendor_id, queue)
             wait_until(lambda: has_sent(jobs[3], LITTLE), "this version sends, while the release has jobs under way")
             old.send_signal(signal.SIGTERM)
-            assert old.wait(DEADLINE) == 0
+            assert exit_of(old) == 0
             here = [job.pk for job in jobs]
             lifted = time.time()
             RateLimit.objects.all().delete()

@@ -14,7 +14,8 @@ from pathlib import Path
 from honcho.environ import parse_procfile
 
 from tests.ports import free_port
-from tests.programs import DEADLINE, running, wait_until
+from tests.programs import running
+from tests.waiting import DEADLINE, wait_until
 
 PROCFILE = Path(__file__).parents[2] / "Procfile"
 

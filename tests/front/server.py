@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.programs import DEADLINE, Program, running, wait_until
+from tests.programs import Program, running
+from tests.waiting import DEADLINE, wait_until
 
 
 class _Unix(http.client.HTTPConnection):

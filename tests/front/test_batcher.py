@@ -6,7 +6,7 @@ import pytest
 
 from campaigns.doors.front import batcher as batcher_module
 from campaigns.doors.front.batcher import Batcher
-from tests.waiting import DEADLINE, wait_until
+from tests.waiting import DEADLINE, joined, wait_until
 
 
 class Server:
@@ -58,8 +58,7 @@ def test_those_who_come_meanwhile_are_served_together_at_most_so_many_at_once():
     others, answers = asked(batcher, *range(2, 12))
     waiting(batcher, 10)
     server.open.set()
-    for thread in first + others:
-        thread.join(DEADLINE)
+    joined(*first, *others)
     assert first_answers == [[10]] and answers == [[number * 10] for number in range(2, 12)]
     assert [len(batch) for batch in server.batches] == [1, 4, 4, 2]
     assert batcher.ask(7) == 70, "the round is free again"
@@ -78,8 +77,7 @@ def test_who_comes_back_at_once_is_served_with_those_who_waited(monkeypatch):
     wait_until(lambda: batcher._awaited or len(server.batches) > 1, "the next round")
     assert batcher._awaited == 3, "it waits for who comes back; before that it would wait for a fourth"
     again, again_answers = asked(batcher, 4)  # as if the first had come back
-    for thread in first + others + again:
-        thread.join(DEADLINE)
+    joined(*first, *others, *again)
     assert [sorted(batch) for batch in server.batches] == [[1], [2, 3, 4]]
     assert (answers, again_answers) == ([[20], [30]], [[40]])
 
@@ -95,8 +93,7 @@ def test_while_one_round_is_served_the_next_one_may_be():
     others, answers = asked(batcher, 3, 4)
     waiting(batcher, 2)
     server.open.set()
-    for thread in first + second + others:
-        thread.join(DEADLINE)
+    joined(*first, *second, *others)
     assert (first_answers, second_answers, answers) == ([[10]], [[20]], [[30], [40]])
     assert sorted(map(len, server.batches)) in ([1, 1, 2], [1, 1, 1, 1])
 
@@ -109,8 +106,7 @@ def test_the_error_of_one_is_not_the_others():
     others, answers = asked(batcher, 2, -3)
     waiting(batcher, 2)
     server.open.set()
-    for thread in first + others:
-        thread.join(DEADLINE)
+    joined(*first, *others)
     assert answers[0] == [20] and isinstance(answers[1][0], ValueError)
 
 

@@ -16,7 +16,7 @@ from mailhub import devices
 from tests.front.doors import ask, connect, doors, get, head, read, unanswered
 from tests.front.program import Program, api_vendor, fresh, letter
 from tests.lock_waits import count_lock_waits
-from tests.programs import DEADLINE, wait_until
+from tests.waiting import DEADLINE, wait_until
 
 __all__ = ["fresh"]
 pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]

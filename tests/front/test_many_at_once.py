@@ -15,7 +15,7 @@ from campaigns.models import Campaign, Job, Message, Session
 from tests.front import server
 from tests.front.program import Program, api_vendor, fresh, letter
 from tests.front.vendor import receipt, reporting
-from tests.programs import DEADLINE
+from tests.waiting import DEADLINE, joined
 
 __all__ = ["fresh"]
 GUARDS = ("X-Content-Type-Options", "X-Frame-Options", "Referrer-Policy", "Cross-Origin-Opener-Policy")
@@ -39,8 +39,7 @@ def at_once(number, ask):
     threads = [threading.Thread(target=go, args=(place,)) for place in range(number)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join(2 * DEADLINE)
+    joined(*threads)
     return answers
 
 

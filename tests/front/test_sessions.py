@@ -16,6 +16,7 @@ from campaigns.models import Job, Message, Session
 from tests import factories
 from tests.campaigns.rows import accepted, in_doubt, recount, refused, statuses
 from tests.front.program import Program, api_vendor, fresh, letter, pointers, problem
+from tests.waiting import joined
 
 __all__ = ["fresh"]
 pytestmark = pytest.mark.django_db
@@ -238,7 +239,7 @@ def test_prefer_wait_answers_when_something_has_happened():
     waiting.start()
     with transaction.atomic():
         end(job, [accepted()])
-    waiting.join(60)
+    joined(waiting)
     assert answers[0]["status"] == "sent"
 
 

@@ -29,8 +29,7 @@ from tests.campaigns.elsewhere import rendering_elsewhere
 from tests.front import server
 from tests.front.program import Program, api_vendor, fresh, letter, problem
 from tests.lock_waits import count_lock_waits
-from tests.programs import DEADLINE, wait_until
-from tests.waiting import in_time
+from tests.waiting import DEADLINE, in_time, wait_until
 
 __all__ = ["fresh"]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]

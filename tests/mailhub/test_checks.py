@@ -22,7 +22,7 @@ from mailhub import checks, environment
 from mailhub.embedded.binaries import redis_program
 from tests import pooler, workers
 from tests.factories import unique
-from tests.waiting import DEADLINE, wait_until
+from tests.waiting import DEADLINE, exit_of, wait_until
 from tests.workers import celery
 
 
@@ -145,7 +145,7 @@ def test_nobody_starts_behind_a_pooler_that_keeps_no_sessions(role: str) -> None
         else:
             arguments = {"worker": ["-P", "solo", "-Q", unique("queue")], "beat": ["--pidfile="]}[role]
             with celery(role, *arguments, DATABASE_URL=url) as process:
-                code, log = process.process.wait(DEADLINE), process.log()
+                code, log = exit_of(process.process), process.log()
     assert code != 0
     assert "mailhub does not start: PostgreSQL is reached through a pooler that does not keep sessions" in log
 
@@ -158,5 +158,5 @@ def test_neither_a_worker_nor_beat_starts_where_something_is_wrong(role: str) ->
     arguments = {"worker": ["-P", "solo", "-Q", unique("queue")], "beat": ["--pidfile="]}[role]
 
     with celery(role, *arguments, WAITER_SWEEP_MINUTES="15") as process:
-        assert process.process.wait(DEADLINE) != 0
+        assert exit_of(process.process) != 0
         assert "WAITER_SWEEP (0:15:00) is not shorter than WAITER_HORIZON" in process.log()

@@ -20,7 +20,7 @@ from tests import factories
 from tests.plain_browser import PlainBrowser, by_socket
 from tests.plugin import folders
 from tests.programs import all_have_ended
-from tests.waiting import wait_until
+from tests.waiting import exit_of, wait_until
 
 pytestmark = pytest.mark.slow("processes")
 
@@ -81,7 +81,7 @@ class Demo:
 
     def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(DEADLINE)
+        return exit_of(self.process)
 
 
 def servers_run(home: Path) -> bool:
@@ -94,7 +94,7 @@ def test_a_demo_whose_database_ends_says_so_in_a_sentence(home: Path) -> None:
     try:
         demo.until("Starting web")
         assert Daemon("postgres", home / "demo").stop(signal.SIGINT)
-        assert demo.process.wait(DEADLINE) == 1
+        assert exit_of(demo.process) == 1
         assert "Traceback" not in demo.text() and "What all processes said is in" in demo.text(), demo.text()
     finally:
         demo.end()

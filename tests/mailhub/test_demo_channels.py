@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.mailhub.test_demo import DEADLINE, Demo, home, servers_run
+from tests.waiting import exit_of
 
 pytestmark = pytest.mark.slow("processes")
 
@@ -18,7 +19,7 @@ __all__ = ["home"]
 def test_letters_sms_and_mails_go_out_side_by_side_and_all_of_them_are_reported(home: Path) -> None:
     demo = Demo(home, "--channels", "all")
     try:
-        assert demo.process.wait(DEADLINE) == 0, demo.logs(home)
+        assert exit_of(demo.process) == 0, demo.logs(home)
         said = demo.text()
         assert "Traceback" not in said and "The books agree" in said, said
         for name, reported in (

@@ -28,7 +28,7 @@ from tests.mailhub.test_checks import forgetful_redis
 from tests.plugin import folders
 from tests.postgres_pair import Pair, Server
 from tests.private_redis import PrivateRedis
-from tests.waiting import DEADLINE, wait_until
+from tests.waiting import DEADLINE, exit_of, wait_until
 from tests.workers import celery
 from tests.workers import environment as environment_of
 
@@ -131,7 +131,7 @@ def test_neither_web_nor_worker_nor_beat_starts_with_it(role: str) -> None:
     else:
         arguments = {"worker": ["-P", "solo", "-Q", unique("queue")], "beat": ["--pidfile="]}[role]
         with celery(role, *arguments, STORES_MAY_LOSE="") as process:
-            code, log = process.process.wait(DEADLINE), process.log()
+            code, log = exit_of(process.process), process.log()
     assert code != 0 and "mailhub does not start: fsync is off: " in log
 
 

@@ -14,7 +14,7 @@ from tests.faults.sending import login
 from tests.flower import ask, flower, listens, running_jobs
 from tests.programs import worker as sender_process
 from tests.sandbox import Sandbox
-from tests.waiting import DEADLINE, wait_until
+from tests.waiting import exit_of, wait_until
 from tests.workers import worker
 
 pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True)]
@@ -41,7 +41,7 @@ def test_it_shows_what_a_packet_is_and_still_does_after_a_restart(tmp_path: Path
         )
         busy.until(lambda: seen(tmp_path, "campaigns.tasks.send_job") == {f"(job={job.pk} n=3)"})
         running.process.send_signal(signal.SIGTERM)
-        running.process.wait(DEADLINE)
+        exit_of(running.process)
     assert all(one.stat().st_mode & 0o077 == 0 for one in tmp_path.glob("flower*")) and [*tmp_path.glob("flower*")]
     with flower(tmp_path) as again:
         again.until(lambda: ask(tmp_path, "/api/tasks")[0] == 200)
@@ -69,7 +69,7 @@ def test_it_shows_each_job_that_a_process_sends_among_many_for_as_long_as_it_is_
 
 def test_without_a_password_it_does_not_start(tmp_path: Path) -> None:
     with flower(tmp_path, login="") as refused:
-        assert refused.process.wait(DEADLINE) == 1
+        assert exit_of(refused.process) == 1
         assert "does not start open to everybody" in refused.log()
 
 

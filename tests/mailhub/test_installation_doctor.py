@@ -33,7 +33,7 @@ from tests.factories import unique
 from tests.plugin import folders
 from tests.postgres_pair import Pair, Server
 from tests.private_redis import PrivateRedis
-from tests.waiting import DEADLINE, wait_until
+from tests.waiting import DEADLINE, exit_of, wait_until
 
 pytestmark = [
     pytest.mark.slow("servers"),
@@ -214,7 +214,7 @@ def test_a_redis_whose_clock_is_off(offset: str, level: str, tmp_path: Path) -> 
             found, _ = doctor()
     finally:
         os.killpg(server.pid, signal.SIGKILL)
-        server.wait(DEADLINE)
+        exit_of(server)
     direction = "ahead of" if offset.startswith("+") else "behind"
     assert found["redis-clock"]["level"] == level
     assert f"s {direction} this machine's" in found["redis-clock"]["seen"] and "NTP" in found["redis-clock"]["remedy"]

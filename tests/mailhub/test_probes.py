@@ -27,7 +27,7 @@ from tests.lock_waits import count_lock_waits
 from tests.private_rabbitmq import PROGRAM, PrivateRabbitMQ
 from tests.private_redis import PrivateRedis
 from tests.programs import environment, running
-from tests.waiting import DEADLINE, wait_until
+from tests.waiting import DEADLINE, result_of, wait_until
 from tests.workers import celery
 from vendors.models import Credential
 from vendors.redis_addresses import celery_url
@@ -284,7 +284,7 @@ def test_a_probe_is_answered_while_every_thread_waits_for_the_database(beat_has_
             assert get(server, "/livez").status == 200
             assert get(server, "/readyz").parts == OK
             assert not request.done()
-        assert request.result(DEADLINE)[0] == 401
+        assert result_of(request, "request ends")[0] == 401
 
 
 def test_beat_writes_down_at_once_that_it_has_sent_a_task(settings: Any) -> None:

@@ -18,7 +18,7 @@ from mailhub.management.commands import up
 from mailhub.monitoring import probes
 from tests import forks
 from tests.programs import all_have_ended, environment, marked
-from tests.waiting import DEADLINE, wait_until
+from tests.waiting import exit_of, wait_until
 
 pytestmark = pytest.mark.slow("processes")
 
@@ -67,7 +67,7 @@ def test_told_to_end_it_lets_each_process_end_and_leaves_nothing(
     said = tmp_path / "said"
     supervisor = supervise(said, marker, a=POLITE, b=POLITE)
     supervisor.send_signal(number)
-    assert supervisor.wait(DEADLINE) == code
+    assert exit_of(supervisor) == code
     assert said.read_text().count("ending") == 2, "each heard SIGTERM and had time to say so"
     all_have_ended(marker)  # a process's own child goes with it
 
@@ -76,7 +76,7 @@ def test_told_to_end_it_lets_each_process_end_and_leaves_nothing(
 def test_killed_it_takes_its_processes_along(tmp_path: Path, marker: str) -> None:
     supervisor = supervise(tmp_path / "said", marker, a="sh -c 'echo here; exec sleep 1000'")
     supervisor.kill()
-    supervisor.wait(DEADLINE)
+    exit_of(supervisor)
     all_have_ended(marker)
 
 
@@ -99,7 +99,7 @@ def test_a_process_that_ends_is_started_again_each_time_later_and_each_time_told
     assert f"b | ends again and again, 4 times in a row, now with {code};" in said.read_text()
     assert "| last\n" in said.read_text() and said.read_text().count("a | started") == 1
     supervisor.send_signal(signal.SIGTERM)
-    assert supervisor.wait(DEADLINE) == 143
+    assert exit_of(supervisor) == 143
     assert "ending" in said.read_text()
     all_have_ended(marker)
 
@@ -112,7 +112,7 @@ def test_one_that_has_lived_for_a_while_is_begun_with_the_shortest_pause(tmp_pat
     wait_until(lambda: said.read_text().count("started again in 0.125 s") == 4, "it ends again and again")
     assert "again and again" not in said.read_text()
     supervisor.send_signal(signal.SIGTERM)
-    assert supervisor.wait(DEADLINE) == 143
+    assert exit_of(supervisor) == 143
 
 
 @linux
@@ -122,7 +122,7 @@ def test_ctrl_c_ends_all_also_while_one_waits_for_its_next_start(tmp_path: Path,
     supervisor = begin(["-c", slow, repr({"a": "sh -c 'exit 1'"})], said, marker)
     wait_until(lambda: "it is started again in 1000 s" in said.read_text(), "it waits")
     supervisor.send_signal(signal.SIGINT)
-    assert supervisor.wait(DEADLINE) == 130
+    assert exit_of(supervisor) == 130
     assert said.read_text().count("started, process") == 1
 
 
@@ -136,7 +136,7 @@ def test_a_killed_one_is_started_again_with_its_number_and_ends_with_the_others(
     wait_until(lambda: said.read_text().count("number 7") == 2, "it is there again")
     assert supervisor.poll() is None and "ending" not in said.read_text()
     supervisor.send_signal(signal.SIGTERM)
-    assert supervisor.wait(DEADLINE) == 143
+    assert exit_of(supervisor) == 143
     all_have_ended(marker)
 
 
@@ -147,7 +147,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_deaf(tmp_path: Path, marker: str)
     supervisor.send_signal(signal.SIGINT)
     wait_until(lambda: "ending" in said.read_text(), "it says that it ends")
     supervisor.send_signal(signal.SIGINT)
-    assert supervisor.wait(DEADLINE) == 130
+    assert exit_of(supervisor) == 130
     all_have_ended(marker)
 
 
@@ -159,7 +159,7 @@ def test_all_ends_when_nobody_reads_any_more(tmp_path: Path, marker: str) -> Non
     assert supervisor.stdout
     supervisor.stdout.readline()
     supervisor.stdout.close()
-    assert supervisor.wait(DEADLINE) == 143
+    assert exit_of(supervisor) == 143
     all_have_ended(marker)
 
 
@@ -188,7 +188,7 @@ def test_up_runs_the_procfile_once_and_leaves_no_process_and_no_server(
         wait_until(
             lambda: "| here" in said.read_text() or up.poll() is not None, "its process runs", log=said.read_text
         )
-        assert begin(["manage.py", "up"], again, marker, **own).wait(DEADLINE) == 1
+        assert exit_of(begin(["manage.py", "up"], again, marker, **own)) == 1
         first, *_, last = again.read_text().splitlines()
         assert first.startswith("mailhub starts") and last == f"CommandError: mailhub is up already: process {up.pid}"
         assert said.read_text().startswith("mailhub starts") and "The database is up to date (" in said.read_text()
@@ -197,7 +197,7 @@ def test_up_runs_the_procfile_once_and_leaves_no_process_and_no_server(
         wait_until(probes.refusing, "status tells of the other one", log=said.read_text)
         assert probes.refusing()[0].startswith("bad ends again and again, ")
         up.send_signal(signal.SIGTERM)
-        assert up.wait(DEADLINE) == 143
+        assert exit_of(up) == 143
         assert "| ending" in said.read_text()
         all_have_ended(marker)
         assert embedded.stop(home) == [], "its servers have ended with it"

@@ -14,7 +14,7 @@ from campaigns.engine.lifecycle import move
 from campaigns.models import Job, Message
 from campaigns.operations import actions
 from tests import factories
-from tests.waiting import DEADLINE, wait_until
+from tests.waiting import joined, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SIZE = 120
@@ -50,7 +50,7 @@ def test_after_a_stop_no_call_starts_and_the_resumed_job_reaches_everyone_once(s
     wait_until(lambda: len(sandbox.books().accepted) >= 4, "the first four are accepted")
     (answer,) = actions.stop([job.pk], by="ann")
     assert answer.verdict == decisions.Verdict.DONE
-    thread.join(DEADLINE)
+    joined(thread)
     assert finalizer.finalise(job.pk)
     early = len(sandbox.books().accepted)
     job.refresh_from_db()
@@ -62,7 +62,7 @@ def test_after_a_stop_no_call_starts_and_the_resumed_job_reaches_everyone_once(s
     (answer,) = actions.retry([job.pk])
     assert (answer.messages, Job.objects.get(pk=job.pk).status) == (SIZE - early, "DISPATCHED")
     sandbox.settings(latency_ms=0)
-    sending(Job.objects.get(pk=job.pk)).join(DEADLINE)
+    joined(sending(Job.objects.get(pk=job.pk)))
     assert finalizer.finalise(job.pk)
     books = sandbox.books()
     assert (len(books.recipients), books.duplicates()) == (SIZE, {})

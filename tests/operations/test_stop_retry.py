@@ -17,6 +17,7 @@ from campaigns.models import Job, Message
 from campaigns.operations import actions
 from tests import factories
 from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, messages, recount, refused, statuses
+from tests.waiting import joined
 
 
 def only(answers: list[JobDecision]) -> JobDecision:
@@ -38,8 +39,7 @@ def at_once(*calls: Callable[[], JobDecision]) -> list[JobDecision]:
     threads = [threading.Thread(target=run, args=[call]) for call in calls]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join(60)
+    joined(*threads)
     return answers
 
 
@@ -129,8 +129,8 @@ def test_a_stop_waits_for_the_child_that_is_being_cut_and_stops_it_too() -> None
     stopping = threading.Thread(target=lambda: (actions.stop([top.pk]), connection.close()))
     stopping.start()
     cutting.set()
-    casting.join(60)
-    stopping.join(60)
+    joined(casting)
+    joined(stopping)
     assert statuses(top, *cut) == ["P_STOPPED", "STOPPED"]
 
 

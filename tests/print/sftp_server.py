@@ -12,6 +12,8 @@ from typing import Any
 
 import asyncssh
 
+from tests.waiting import result_of
+
 USER, PASSWORD = "mailhub", "sesame"
 
 
@@ -159,7 +161,7 @@ class SftpVendor:
             return await work
 
         made: Future[Any] = asyncio.run_coroutine_threadsafe(awaited(), self._loop)
-        return made.result(60)
+        return result_of(made, "the server is done")
 
     @property
     def public_key(self) -> str:

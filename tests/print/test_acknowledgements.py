@@ -28,7 +28,7 @@ from tests.faults.sending import send_the_rest, taken
 from tests.lock_waits import count_lock_waits
 from tests.print.printed_once import printed_once
 from tests.print.sftp_server import SftpVendor
-from tests.waiting import wait_until
+from tests.waiting import exit_of, wait_until
 from vendors import prices
 from vendors.history import Actor
 from vendors.models import Price
@@ -254,7 +254,7 @@ def test_whoever_kills_the_reader_after_it_stored_a_file_has_it_read_again(serve
     reader = program(
         "from campaigns.engine import fetched_reports as f; f.fetch_all()", MAILHUB_FAILPOINTS="after_fetched"
     )
-    assert reader.wait(60) == -signal.SIGKILL
+    assert exit_of(reader) == -signal.SIGKILL
     assert path.exists() and sums() == {"accepted": 1, "refused": 1}
     fetched()
     assert not path.exists() and sums() == {"accepted": 1, "refused": 1} and broken() == []
@@ -281,7 +281,7 @@ def test_two_readers_at_once_store_each_report_once(server: SftpVendor) -> None:
     server.acknowledge("a.csv", file_of(*[(name, "accepted") for name in references()]))
     server.acknowledge("b.csv", file_of(*[(name, "delivered") for name in references()]))
     readers = [program("from campaigns.engine import fetched_reports as f; f.fetch_all()") for _ in range(3)]
-    assert [one.wait(60) for one in readers] == [0, 0, 0]
+    assert [exit_of(one) for one in readers] == [0, 0, 0]
     fetched()
     made.refresh_from_db()
     assert sums() == {"accepted": 40} and (made.accepted, made.in_doubt, made.delivered) == (40, 0, 40)

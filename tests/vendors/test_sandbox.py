@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.sandbox import DEADLINE, Caller, Sandbox, letter
+from tests.waiting import exit_of
 
 
 def test_a_letter_is_accepted_and_found_again(sandbox: Sandbox, caller: Caller) -> None:
@@ -124,4 +125,4 @@ def test_it_ends_cleanly_when_asked_to(sandbox: Sandbox) -> None:
 def test_it_ends_with_whoever_started_it(sandbox: Sandbox) -> None:
     assert sandbox.process.stdin is not None
     sandbox.process.stdin.close()
-    assert sandbox.process.wait(DEADLINE) == 0
+    assert exit_of(sandbox.process) == 0

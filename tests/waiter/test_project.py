@@ -22,7 +22,7 @@ from psycopg.rows import tuple_row
 
 from tests.factories import unique
 from tests.private_redis import PrivateRedis
-from tests.waiting import DEADLINE, wait_until
+from tests.waiting import DEADLINE, exit_of, wait_until
 from vendors.redis_addresses import celery_url
 
 pytestmark = [pytest.mark.slow("processes"), pytest.mark.timeout(600)]
@@ -125,7 +125,7 @@ def worker(shop: Shop) -> Iterator["subprocess.Popen[str]"]:
             yield process
         finally:
             os.killpg(process.pid, signal.SIGKILL)  # beat is a process of its own
-            process.wait(DEADLINE)
+            exit_of(process)
 
 
 def test_another_project_parks_a_task_loses_its_broker_and_runs_it_once(shop: Shop, worker: Any) -> None:

@@ -23,6 +23,7 @@ from tests.celery_tasks import again_soon, arguments, collect, in_broker, note
 from tests.factories import unique
 from tests.ports import free_port
 from tests.private_redis import PrivateRedis
+from tests.waiting import result_of
 from tests.workers import DEADLINE, environment
 from vendors.redis_addresses import celery_url
 from waiter import parking
@@ -241,7 +242,7 @@ def test_sweeps_that_overlap_share_the_work(queue: str) -> None:
             connection.close()
 
     with ThreadPoolExecutor(3) as threads:
-        counts = [sweep.result(DEADLINE) for sweep in [threads.submit(sweep) for _ in range(3)]]
+        counts = [result_of(sweep, "the sweep ends") for sweep in [threads.submit(sweep) for _ in range(3)]]
 
     assert sum(counts) == 250
     assert sorted(arguments(message)[1] for message in in_broker(queue)) == list(range(250))
