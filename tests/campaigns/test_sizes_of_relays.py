@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiosmtpd.controller import Controller
 from django.core.management import CommandError, call_command
 from django.db import connection
 
@@ -16,7 +15,7 @@ from campaigns.models import Campaign, Draft, Identity, Message
 from tests import factories
 from tests.faults.sending import send_the_rest, sent, taken
 from tests.front.program import Program, fresh, letter, pointers
-from tests.ports import free_port
+from tests.receivers.relays import serve_relay
 from vendors import configuration, history
 from vendors.models import Credential, Vendor
 
@@ -43,14 +42,10 @@ class Relay:
 
 @contextmanager
 def serving(relay: Relay) -> Iterator[Credential]:
-    server = Controller(relay, hostname="127.0.0.1", port=free_port())
-    server.start()
-    known = {"host": "127.0.0.1", "port": server.port, "tls": "none", "sender": "us@example.org"}
-    vendor = factories.vendor(slug="relay", adapter="smtp", channel="email", settings=known)
-    try:
+    with serve_relay(relay) as port:
+        known = {"host": "127.0.0.1", "port": port, "tls": "none", "sender": "us@example.org"}
+        vendor = factories.vendor(slug="relay", adapter="smtp", channel="email", settings=known)
         yield factories.credential(vendor, "default")
-    finally:
-        server.stop()
 
 
 def learned(login: Credential) -> int | None:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiosmtpd.controller import Controller
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
@@ -30,7 +29,7 @@ from campaigns.engine.lifecycle import move
 from campaigns.models import Campaign, CampaignFile, Identity, Job, Message, StoredFile
 from tests import factories
 from tests.campaigns.test_rounds_of_mails import relay as serving
-from tests.ports import free_port
+from tests.receivers.relays import serve_relay
 from vendors.adapters.base import Letter
 from vendors.models import Credential
 from vendors.testing.http_server import MisbehavingHttp
@@ -57,12 +56,8 @@ class Relay:
 @pytest.fixture
 def relay() -> Iterator[tuple[Relay, int]]:
     made = Relay()
-    controller = Controller(made, hostname="127.0.0.1", port=free_port())
-    controller.start()
-    try:
-        yield made, controller.port
-    finally:
-        controller.stop()
+    with serve_relay(made) as port:
+        yield made, port
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from aiosmtpd.controller import Controller
 from django.utils import timezone
 
 from campaigns.engine import progress, sending
@@ -23,8 +22,8 @@ from mailhub.operations import dashboard
 from tests import calling, factories
 from tests.faults.sending import being_sent, taken
 from tests.faults.test_16_redis import flushed, redis
-from tests.ports import free_port
 from tests.private_redis import PrivateRedis
+from tests.receivers.relays import serve_relay
 from tests.waiting import wait_until
 from tests.windows import worst_window
 from vendors.models import Credential, Usage
@@ -59,13 +58,11 @@ class Relay:
 @pytest.fixture
 def relay() -> Iterator[tuple[Relay, int]]:
     made = Relay()
-    controller = Controller(made, hostname="127.0.0.1", port=free_port())
-    controller.start()
-    try:
-        yield made, controller.port
-    finally:
-        made.go_on.set()
-        controller.stop()
+    with serve_relay(made) as port:
+        try:
+            yield made, port
+        finally:
+            made.go_on.set()
 
 
 def login(port: int) -> Credential:

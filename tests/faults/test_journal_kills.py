@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from aiosmtpd.controller import Controller
 from django.db import connection
 
 from campaigns.engine.finishing import journals
@@ -27,8 +26,8 @@ from tests import factories, forks
 from tests.faults import rounds
 from tests.faults.checker import judge, sums
 from tests.faults.sending import login, open_again, send_the_rest, take_again, taken
-from tests.ports import free_port
 from tests.programs import environment
+from tests.receivers.relays import serve_relay
 from tests.sandbox import Sandbox
 from tests.tiers import demand_slow
 from tests.waiting import wait_until
@@ -105,12 +104,8 @@ class Relay:
 @contextmanager
 def relay() -> Iterator[tuple[Relay, int]]:
     made = Relay()
-    controller = Controller(made, hostname="127.0.0.1", port=free_port())
-    controller.start()
-    try:
-        yield made, controller.port
-    finally:
-        controller.stop()
+    with serve_relay(made) as port:
+        yield made, port
 
 
 def sessions() -> int:

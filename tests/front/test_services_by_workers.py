@@ -19,6 +19,7 @@ from tests.campaigns.rows import messages
 from tests.contracts.services import SERVICES, Service
 from tests.contracts.test_anymail import PATHS, answering, cut
 from tests.programs import sweeping, wait_until, worker
+from tests.waiting import result_of
 from vendors import report_keys
 from vendors.testing import http_server
 
@@ -50,11 +51,11 @@ def open_shops() -> Iterator[dict[str, Shop]]:
     shops = {service.name: Shop(service) for service in SERVICES}
     try:
         for shop in shops.values():
-            asyncio.run_coroutine_threadsafe(shop.__aenter__(), loop).result(60)
+            result_of(asyncio.run_coroutine_threadsafe(shop.__aenter__(), loop), "the shop opens")
         yield shops
     finally:
         for shop in shops.values():
-            asyncio.run_coroutine_threadsafe(shop.__aexit__(None, None, None), loop).result(60)
+            result_of(asyncio.run_coroutine_threadsafe(shop.__aexit__(None, None, None), loop), "it closes")
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

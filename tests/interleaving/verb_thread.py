@@ -10,6 +10,7 @@ import psycopg
 from django.db import connection
 
 from campaigns.engine.connections import connect
+from tests.waiting import joined
 
 DEADLINE = 120.0  # seconds; what takes longer hangs
 # They neither read nor lock anything: a halt before one of them is a halt before the next statement.
@@ -72,7 +73,7 @@ class VerbThread:
     def close(self) -> None:
         self.go_on()
         self._work.put(None)
-        self._thread.join(DEADLINE)
+        joined(self._thread)
 
     # What verbs use: within the thread's own thread.
 

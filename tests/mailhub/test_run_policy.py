@@ -22,10 +22,12 @@ OWN_REDIS = ("tests/chaos/servers.py", "tests/faults/test_16_redis.py", "tests/v
 ONCE = """
 import asyncio
 import os
+import subprocess
+import threading
 from concurrent.futures import Future
 from pathlib import Path
 import pytest
-from tests.waiting import DeadlineMissed, in_time, result_of, wait_until
+from tests.waiting import DeadlineMissed, exit_of, in_time, joined, result_of, wait_until
 def first_time(name):
     flag = Path(__file__).with_name(name)
     if flag.exists():
@@ -93,13 +95,27 @@ def test_in_a_thread():
     done = Future()
     if not first_time('thread'): done.set_result(1)
     assert result_of(done, 'the thread', 0.01) == 1
+def test_the_end_of_a_thread():
+    over, again = threading.Event(), not first_time('end')
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    if again: over.set()
+    try:
+        joined(thread, seconds=60 if again else 0.01)
+    finally:
+        over.set()
+def test_the_end_of_a_process():
+    again = not first_time('process')
+    with subprocess.Popen(['cat'], stdin=subprocess.PIPE) as process:
+        if again: process.stdin.close()
+        assert exit_of(process, 60 if again else 0.01) == 0
 """
 
 
 def test_what_is_awaited_and_what_a_thread_does_have_a_deadline_too(run) -> None:
     code, said = run(AWAITED)
     assert code == 0
-    assert "MISSED A DEADLINE, PASSED ALONE: 2" in said
+    assert "MISSED A DEADLINE, PASSED ALONE: 4" in said
 
 
 def test_a_test_that_misses_its_deadline_alone_too_fails_the_run(run) -> None:
@@ -188,6 +204,23 @@ def test_no_test_waits_in_a_loop_of_its_own() -> None:
         if isinstance(node, ast.While) and "monotonic()" in ast.unparse(node)
     }
     assert looping - set(MEASURE) == set()
+
+
+def test_no_test_waits_for_a_thread_or_a_future_by_its_own_means() -> None:
+    """`join` would say nothing of a thread that has not ended, and `result` would raise what is fatal."""
+    found = {
+        f"{path}:{node.lineno}"
+        for word in (".join(", ".result(")
+        for path, node in nodes(word)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and path not in MEASURE
+        if node.func.attr in ("join", "result") and (node.keywords or (node.args and is_number(node.args[0])))
+    }
+    assert found == set()
+
+
+def is_number(given: ast.expr) -> bool:
+    text = ast.unparse(given)
+    return "DEADLINE" in text or text.replace(".", "").isdigit()
 
 
 @pytest.mark.parametrize(("nightly", "same"), [("0", "True"), ("1", "False")])

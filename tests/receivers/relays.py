@@ -11,6 +11,7 @@ from aiosmtpd.controller import Controller
 
 from tests import factories
 from tests.ports import free_port
+from tests.waiting import DEADLINE
 from vendors.models import Credential
 
 Mood = Callable[[str], str | None]
@@ -60,9 +61,9 @@ def moody_relay(mood: Mood) -> Iterator[tuple[Moody, int]]:
 
 
 @contextmanager
-def serve_relay(relay: Moody) -> Iterator[int]:
-    """The relay in a thread; its port."""
-    controller = Controller(relay, hostname="127.0.0.1", port=free_port())
+def serve_relay(relay: object, **facts: Any) -> Iterator[int]:
+    """The handler of aiosmtpd in a thread; its port. facts: of aiosmtpd's server."""
+    controller = Controller(relay, hostname="127.0.0.1", port=free_port(), ready_timeout=DEADLINE, **facts)
     controller.start()
     try:
         yield controller.port

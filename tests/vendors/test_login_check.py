@@ -9,7 +9,6 @@ from io import StringIO
 from typing import Any
 
 import pytest
-from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
@@ -17,7 +16,7 @@ from django.core.management import CommandError, call_command
 from django.urls import reverse
 
 from tests import factories
-from tests.ports import free_port
+from tests.receivers.relays import serve_relay
 from vendors import login_check
 from vendors.history import Actor
 from vendors.models import Credential
@@ -47,16 +46,11 @@ def knows(_server: Any, _session: Any, _envelope: Any, _mechanism: str, given: L
 @contextmanager
 def serving(password: str = PASSWORD, **more: Any) -> Iterator[tuple[Relay, Credential]]:
     relay = Relay()
-    facts = {"authenticator": knows, "auth_require_tls": False, "data_size_limit": 50_000}
-    server = Controller(relay, hostname="127.0.0.1", port=free_port(), **facts)
-    server.start()
-    known = {"host": "127.0.0.1", "port": server.port, "tls": "none", "plain_login": True} | more
-    vendor = factories.vendor(slug="relay", adapter="smtp", channel="email", settings=known)
-    secret = {"user": "us", "password": password} if password else {}
-    try:
+    with serve_relay(relay, authenticator=knows, auth_require_tls=False, data_size_limit=50_000) as port:
+        known = {"host": "127.0.0.1", "port": port, "tls": "none", "plain_login": True} | more
+        vendor = factories.vendor(slug="relay", adapter="smtp", channel="email", settings=known)
+        secret = {"user": "us", "password": password} if password else {}
         yield relay, factories.credential(vendor, "default", secret=secret)
-    finally:
-        server.stop()
 
 
 def run(*args: str) -> str:
