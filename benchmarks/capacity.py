@@ -25,7 +25,7 @@ def redis_seconds() -> float:
 
     from vendors import redis_clients
 
-    with redis_clients.connect(settings.REDIS_URL) as redis:
+    with redis_clients.make_client(settings.REDIS_URL) as redis:
         cpu: Any = redis.info("cpu")
     return float(cpu["used_cpu_user"] + cpu["used_cpu_sys"])
 
@@ -74,7 +74,7 @@ def grants(places: int) -> float:
     from vendors.limits.throttle import Throttle
     from vendors.limits.values import Grant, Limit, Scope
 
-    with redis_clients.connect(settings.REDIS_URL) as redis:
+    with redis_clients.make_client(settings.REDIS_URL) as redis:
         throttle = Throttle(redis)
         scope = Scope(10**6 + places, 1, 1, vendor_limits=(Limit(10**6, 1.0),))
         throttle.rebuild(scope.vendor_id, 1, 60.0, [])

@@ -42,7 +42,7 @@ def reporting(letters: int) -> tuple[Any, str, list[str]]:
     execute("VACUUM ANALYZE campaigns_message")
     rows = Message.objects.filter(id__gte=job.first_message, id__lt=job.end)
     names = [f"{uuid}-0" for uuid in rows.values_list("uuid", flat=True)]
-    return vendor, report_keys.rotate(vendor, timezone.now()), names
+    return vendor, report_keys.rotate_key(vendor, timezone.now()), names
 
 
 def requests(slug: str, secret: str, names: list[str], each: int) -> list[bytes]:

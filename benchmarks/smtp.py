@@ -42,7 +42,7 @@ def size() -> int:
     from vendors.adapters import mime
 
     letter = letters(1)[0]
-    return sum(map(len, mime.compose(mime.sender(ORIGIN), letter.recipient, letter)))
+    return sum(map(len, mime.compose_mail(mime.parse_sender(ORIGIN), letter.recipient, letter)))
 
 
 def adapter(port: int, mails: int) -> float:

@@ -14,7 +14,7 @@ from kombu.transport import pyamqp, redis
 from redis.exceptions import ResponseError
 
 from vendors import outages
-from vendors.not_now import StoreRefuses, refusal
+from vendors.not_now import StoreRefuses, find_refusal_text
 from vendors.redis_addresses import celery_url, parse_sentinels
 
 LONGEST_PAUSE = 4.0  # seconds between two tries to reconnect; kombu's grow to 30, long after the broker is back
@@ -87,8 +87,8 @@ def _telling(kind: type) -> type:
             try:
                 return super().read_response(*args, **options)
             except ResponseError as error:
-                if said := refusal(error):
-                    outages.note("broker", said)
+                if said := find_refusal_text(error):
+                    outages.note_outage("broker", said)
                     raise StoreRefuses(said) from error
                 raise
 

@@ -57,7 +57,7 @@ def _check(**_: Any) -> None:
 
     checks.refuse_to_start()
     presence.look()
-    adapters.of_others()  # before it forks
+    adapters.list_others()  # before it forks
     connection.close()  # a later fork must not inherit it
 
 
@@ -96,7 +96,7 @@ def _note_outage(exception: BaseException, **_: Any) -> None:
     from django.db import Error
 
     from vendors import outages
-    from vendors.not_now import refusal
+    from vendors.not_now import find_refusal_text
 
-    if isinstance(exception, Error) and (said := refusal(exception)):
-        outages.note("database", said)
+    if isinstance(exception, Error) and (said := find_refusal_text(exception)):
+        outages.note_outage("database", said)

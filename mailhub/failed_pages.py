@@ -11,7 +11,7 @@ from django.views import defaults
 
 from campaigns.texts.apart import ProcessLost
 from vendors import outages
-from vendors.not_now import refusal
+from vendors.not_now import find_refusal_text
 
 AGAIN = 5  # seconds
 
@@ -20,9 +20,9 @@ def show(request: HttpRequest) -> HttpResponse:
     """Show the page. Django calls it where it has caught the error."""
     error = sys.exception()
     page = defaults.server_error(request)
-    if isinstance(page, HttpResponseServerError) and (said := refusal(error)):
+    if isinstance(page, HttpResponseServerError) and (said := find_refusal_text(error)):
         if isinstance(error, Error):
-            outages.note("database", said)
+            outages.note_outage("database", said)
             connection.close()  # a read-only session may stay read-only
         page.status_code, page.headers["Retry-After"] = 503, str(AGAIN)
     elif isinstance(error, ProcessLost):

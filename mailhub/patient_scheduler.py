@@ -7,7 +7,7 @@ from django.db import connection
 from django_celery_beat.schedulers import DatabaseScheduler
 
 from vendors import alarms, outages
-from vendors.not_now import refusal
+from vendors.not_now import find_refusal_text
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +31,10 @@ class PatientScheduler(DatabaseScheduler):  # type: ignore[misc]  # a package wi
             seconds: float = super().tick(*args, **options)
             return seconds
         except Exception as error:
-            if not (said := refusal(error)):
+            if not (said := find_refusal_text(error)):
                 raise
             alarms.BEAT_WAITS.log(log, said)
-            outages.note("database", said)
+            outages.note_outage("database", said)
             connection.close()
             self._initial_read, self._heap = True, None
             return AGAIN

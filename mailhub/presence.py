@@ -117,7 +117,7 @@ def _look() -> str | None:
 def _hold(mark: Mark) -> str | None:
     waiting = holding.find_waiting()
     if waiting:
-        return _held(Said.joined("; ", [COPIED, Said(WAITING, waiting=waiting.sentence)]), mark)
+        return _held(Said.join_parts("; ", [COPIED, Said(WAITING, waiting=waiting.sentence)]), mark)
     alarms.MOVED_WITHOUT_MAIL.log(log, COPIED)
     holding.note_mark(json.dumps(mark))
     return None
@@ -126,7 +126,7 @@ def _hold(mark: Mark) -> str | None:
 def _held(why: Said, mark: Mark | None) -> Said:
     holding.hold_calls(why, json.dumps(mark))
     alarms.HELD_UNTIL_DECIDED.log(log, guard.HELD, why)
-    return Said.joined(": ", [guard.HELD, why])
+    return Said.join_parts(": ", [guard.HELD, why])
 
 
 def _silence() -> float | None:
@@ -149,5 +149,5 @@ def _span(seconds: float) -> Said:
     if days:
         return Said("%(days)s d %(hours)s h", days=days, hours=hours)
     if hours:
-        return Said.counted(gettext_noop("1 hour"), gettext_noop("%(count)s hours"), count=hours)
-    return Said.counted(gettext_noop("1 minute"), gettext_noop("%(count)s minutes"), count=round(seconds / 60))
+        return Said.count_form(gettext_noop("1 hour"), gettext_noop("%(count)s hours"), count=hours)
+    return Said.count_form(gettext_noop("1 minute"), gettext_noop("%(count)s minutes"), count=round(seconds / 60))

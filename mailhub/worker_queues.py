@@ -77,7 +77,7 @@ def adopt(consumer: Any) -> None:
 def _tell(consumer: Any) -> None:
     reads = frozenset(consumer.app.amqp.queues.consume_from) - {VENDORS}
     slots = consumer.controller.concurrency or 1
-    me = redis_clients.Worker(consumer.hostname, reads, slots, adapters.of_others())
+    me = redis_clients.Worker(consumer.hostname, reads, slots, adapters.list_others())
     try:
         redis_clients.register_worker(settings.REDIS_URL, me, WORD * settings.QUEUE_LOOK_SECONDS)
     except redis_clients.WorkerRegistryUnreachable as why:

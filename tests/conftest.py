@@ -75,7 +75,7 @@ def frozen_clock() -> Iterator[datetime]:
 @pytest.fixture
 def no_workers(settings: Any) -> None:
     """No worker is registered; one that a test has killed stays so for a minute."""
-    with redis_clients.connect(settings.REDIS_URL) as client:
+    with redis_clients.make_client(settings.REDIS_URL) as client:
         client.delete(redis_clients.KEY)
 
 

@@ -69,7 +69,7 @@ def _other_database(name: str, template: str) -> Iterator[str]:
     try:
         yield name
     finally:
-        with redis_clients.connect(settings.REDIS_URL) as redis:
+        with redis_clients.make_client(settings.REDIS_URL) as redis:
             redis.flushdb()
         connection.close()
         connection.settings_dict["NAME"] = first

@@ -48,7 +48,17 @@ from vendors.forms import (
 )
 from vendors.instants import write_time
 from vendors.limits.values import Limit
-from vendors.listing import CONDITIONS, OfOwnVendors, OwnLookups, ReadOnly, Rows, badge, choice, condition_badge, flag
+from vendors.listing import (
+    CONDITIONS,
+    OfOwnVendors,
+    OwnLookups,
+    ReadOnly,
+    Rows,
+    badge,
+    choice_column,
+    condition_badge,
+    flag_column,
+)
 from vendors.mail_classes import NO_FLOOR
 from vendors.models import (
     Credential,
@@ -108,7 +118,7 @@ class OnlyWhatChanged(OwnLookups):
     def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
         """Describe the changes; "" if there is nothing but limits of receivers, whose change has its own entry."""
         others = [one for one in formsets or () if not isinstance(one, ReceiverRows)]
-        message = "" if add else history.describe(form, others)
+        message = "" if add else history.describe_forms(form, others)
         if not message and not add and any(one.has_changed() for one in formsets or () if one not in others):
             return ""
         return message or super().construct_change_message(request, form, others, add)
@@ -125,7 +135,7 @@ class OnlyWhatChanged(OwnLookups):
     def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
         if isinstance(formset, LimitRows):
             row = form.instance
-            formset.store_rows(_vendor_of(row), row if isinstance(row, Credential) else None, _actor(request))
+            formset.store_rows(_vendor_of(row), row if isinstance(row, Credential) else None, _actor_of(request))
         else:
             super().save_formset(request, form, formset, change)
 
@@ -133,19 +143,19 @@ class OnlyWhatChanged(OwnLookups):
         if not change:
             obj.save()
         elif changed := [name for name in form.changed_data if name in form.cleaned_data]:
-            form.held = self.hold(obj, changed, _actor(request))
+            form.held = self.hold_fields(obj, changed, _actor_of(request))
             if form.held:
                 messages.warning(
                     request, gettext("It waits until a second person confirms it; so long nothing changes.")
                 )
             said = bool(form.cleaned_data.get(SAME_ACCOUNT))
-            self.store(request, obj, [name for name in changed if name not in form.held], said)
+            self.store_fields(request, obj, [name for name in changed if name not in form.held], said)
 
-    def hold(self, obj: Any, fields: list[str], by: history.Actor) -> list[str]:
+    def hold_fields(self, obj: Any, fields: list[str], by: history.Actor) -> list[str]:
         """Hold back the fields that need a second person. Returns their names."""
         return []
 
-    def store(self, request: HttpRequest, obj: Any, fields: list[str], same_account: bool) -> None:
+    def store_fields(self, request: HttpRequest, obj: Any, fields: list[str], same_account: bool) -> None:
         """Save these fields. `same_account`: the user says that calls reach the same account as before."""
         obj.save(update_fields=fields)
 
@@ -185,7 +195,7 @@ def _vendor_of(row: Any) -> Vendor:
     return found
 
 
-def _actor(request: HttpRequest) -> history.Actor:
+def _actor_of(request: HttpRequest) -> history.Actor:
     user: Any = request.user
     return history.Actor(user.get_username(), user.pk)
 
@@ -201,12 +211,12 @@ def _tell_doubts(request: HttpRequest, doubts: int) -> None:
         messages.warning(request, said % {"number": formats.number_format(doubts, force_grouping=True)})
 
 
-def _said(row: RateLimit) -> str:
+def _limit_text(row: RateLimit) -> str:
     """Return text such as "5 per 60 s", in the language of the page."""
     return show(Limit(row.units, row.seconds).terms)
 
 
-def _with_receivers(inlines: Any, of: Vendor | None) -> list[Any]:
+def _inlines_for(inlines: Any, of: Vendor | None) -> list[Any]:
     """Return the inlines; without those of receivers if the vendor, stored already, sends no e-mail."""
     has_receivers = of is not None and of.channel == Vendor.Channel.EMAIL
     return [one for one in inlines if has_receivers or not issubclass(one, ReceiverLimits)]
@@ -222,7 +232,7 @@ class Limits(Rows):
     labels = LABELS
 
     def tell_row(self, row: RateLimit) -> str:
-        return _said(row)
+        return _limit_text(row)
 
 
 class VendorLimits(Limits):
@@ -280,14 +290,14 @@ class Pausable(OfOwners):
 
     def get_urls(self) -> list[Any]:
         name = f"{self.opts.app_label}_{self.opts.model_name}_pause"
-        return [path("<int:pk>/pause/", self.admin_site.admin_view(self.pause), name=name), *super().get_urls()]
+        return [path("<int:pk>/pause/", self.admin_site.admin_view(self.pause_view), name=name), *super().get_urls()]
 
     def may_operate(self, request: HttpRequest, row: Any = None) -> bool:
         """Return True if the user may pause and resume this row."""
         user: Any = request.user
         return bool(user.has_perm(remedies.OPERATE)) or self.has_change_permission(request, row)
 
-    def pause(self, request: HttpRequest, pk: int) -> HttpResponse:
+    def pause_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Pause or resume the row if it is still as the page showed it: asked by GET, done by POST with a reason."""
         row = get_object_or_404(self.get_queryset(request), pk=pk)
         if not self.may_operate(request, row):
@@ -298,17 +308,17 @@ class Pausable(OfOwners):
             return TemplateResponse(request, "admin/vendors/pause.html", context)
         was, reason = request.POST.get("was") == "paused", request.POST.get("reason", "").strip()
         with transaction.atomic():  # with its entry in the history, or not at all
-            changed = self.switch(request, row, was, reason)
+            changed = self.switch_pause(request, row, was, reason)
             if changed:
                 done = Said(gettext_noop("resumed") if was else gettext_noop("paused"))
-                self.log_change(request, row, history.decided(done, typed=reason))
+                self.log_change(request, row, history.decision_sentence(done, typed=reason))
         if changed:
             messages.success(request, (gettext("%s goes on.") if was else gettext("%s is paused.")) % row)
         elif changed is False:
             messages.error(request, gettext("Nothing was changed: somebody else has paused or resumed %s.") % row)
         return redirect(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", pk)
 
-    def switch(self, request: HttpRequest, row: Any, was: bool, reason: str) -> bool | None:
+    def switch_pause(self, request: HttpRequest, row: Any, was: bool, reason: str) -> bool | None:
         """Resume the row if it was paused, else pause it. False: it is not as it was; None: the user has been told."""
         raise NotImplementedError
 
@@ -322,14 +332,14 @@ class Pausable(OfOwners):
 class VendorAdmin(Pausable, OnlyWhatChanged):
     vendor_path = "pk"
     form = VendorForm
-    list_display = ["slug", "name", choice("channel"), "adapter", "limits", "state", "dispatch_at", "time_zone"]
+    list_display = ["slug", "name", choice_column("channel"), "adapter", "limits", "state", "dispatch_at", "time_zone"]
     list_filter = ["channel", "paused"]
     search_fields = ["slug", "name"]
     inlines = [VendorLimits, VendorReceiverLimits, Casters]
     actions = ["release_brakes"]
 
     def get_inlines(self, request: HttpRequest, obj: Vendor | None = None) -> list[Any]:
-        return _with_receivers(self.inlines, obj)
+        return _inlines_for(self.inlines, obj)
 
     def has_operate_permission(self, request: HttpRequest) -> bool:
         return self.may_operate(request)
@@ -341,7 +351,7 @@ class VendorAdmin(Pausable, OnlyWhatChanged):
             if not self.may_operate(request, vendor):
                 continue
             with transaction.atomic():  # with its entries in the history, or not at all
-                done = configuration.release_brakes(vendor)
+                done = configuration.release_all_brakes(vendor)
                 for login in done:
                     self.log_change(request, login, Said(gettext_noop("its brake was released")))
             released += len(done)
@@ -359,28 +369,30 @@ class VendorAdmin(Pausable, OnlyWhatChanged):
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         """Store a vendor. A new one is paused until a second person confirms it."""
-        if not change and second_person.hold_new_vendor(obj, _actor(request)):
+        if not change and second_person.hold_new_vendor(obj, _actor_of(request)):
             messages.warning(request, gettext(HELD))
         else:
             super().save_model(request, obj, form, change)
-        for sentence in restarts.after_adding(obj.adapter) if "adapter" in form.changed_data else ():
+        for sentence in restarts.restarts_after_adding(obj.adapter) if "adapter" in form.changed_data else ():
             messages.warning(request, show(sentence))
 
-    def hold(self, obj: Any, fields: list[str], by: history.Actor) -> list[str]:
+    def hold_fields(self, obj: Any, fields: list[str], by: history.Actor) -> list[str]:
         return second_person.hold_vendor(obj, fields, by)
 
-    def store(self, request: HttpRequest, obj: Any, fields: list[str], same_account: bool) -> None:
-        moved = configuration.moves(obj)
+    def store_fields(self, request: HttpRequest, obj: Any, fields: list[str], same_account: bool) -> None:
+        moved = configuration.moved_fields(obj)
         doubts = destinations.count_doubts(obj) if moved and not same_account else 0
-        for login in configuration.save_vendor(obj, fields, _actor(request), same_account):
+        for login in configuration.save_vendor(obj, fields, _actor_of(request), same_account):
             _tell_pause(request, login)
         _tell_doubts(request, doubts)
-        if moved and second_person.hold_new(obj.pk, _actor(request)):
+        if moved and second_person.hold_new(obj.pk, _actor_of(request)):
             messages.warning(request, gettext(HELD))
 
     @admin.display(description=_("limits"))
     def limits(self, vendor: Vendor) -> str:
-        return ", ".join(_said(row) for row in vendor.limits.all() if row.credential_id is None) or gettext("none")
+        return ", ".join(_limit_text(row) for row in vendor.limits.all() if row.credential_id is None) or gettext(
+            "none"
+        )
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         """Return the list; its rows have their conditions."""
@@ -413,8 +425,8 @@ class VendorAdmin(Pausable, OnlyWhatChanged):
             field.required, field.empty_label = True, None
         return field
 
-    def switch(self, request: HttpRequest, vendor: Any, was: bool, reason: str) -> bool | None:
-        if was and second_person.hold_new(vendor.pk, _actor(request)):
+    def switch_pause(self, request: HttpRequest, vendor: Any, was: bool, reason: str) -> bool | None:
+        if was and second_person.hold_new(vendor.pk, _actor_of(request)):
             messages.warning(request, gettext(HELD))
             return None
         if was:
@@ -426,7 +438,7 @@ class VendorAdmin(Pausable, OnlyWhatChanged):
         kind = ContentType.objects.get_for_model(Vendor)
         about = LogEntry.objects.filter(content_type=kind, object_id=str(vendor.pk if vendor else ""))
         context["entries"] = about.select_related("user")[:RECENT]
-        context["changes"] = second_person.waiting(vendor) if vendor else []
+        context["changes"] = second_person.open_changes(vendor) if vendor else []
         if vendor and not vendor.floor and request.method == "GET":
             messages.warning(request, gettext(NO_FLOOR))
         return super().render_change_form(request, context, *args, **kwargs)
@@ -436,7 +448,7 @@ class VendorAdmin(Pausable, OnlyWhatChanged):
 class CredentialAdmin(Pausable, OnlyWhatChanged):
     form = CredentialForm
     list_display = [
-        *("name", "vendor", flag("exclusive", "exclusive"), "condition"),
+        *("name", "vendor", flag_column("exclusive", "exclusive"), "condition"),
     ]
     list_filter = [("vendor", OfOwnVendors), "paused", "exclusive"]
     list_select_related = ["vendor"]
@@ -445,7 +457,7 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
     actions = ["end_waits", "hold_brakes", "release_brakes"]
 
     def get_inlines(self, request: HttpRequest, obj: Credential | None = None) -> list[Any]:
-        return _with_receivers(self.inlines, obj.vendor if obj else None)
+        return _inlines_for(self.inlines, obj.vendor if obj else None)
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         """Return the list; its rows have their conditions."""
@@ -495,7 +507,7 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
     def get_readonly_fields(self, request: HttpRequest, obj: Credential | None = None) -> list[str]:
         return ["vendor"] if obj else []
 
-    def switch(self, request: HttpRequest, login: Any, was: bool, reason: str) -> bool | None:
+    def switch_pause(self, request: HttpRequest, login: Any, was: bool, reason: str) -> bool | None:
         if not was:
             return configuration.pause_credential(login, reason)
         if not Credential.objects.filter(pk=login.pk, paused=True).exists():
@@ -524,7 +536,7 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
             raise PermissionDenied
         if request.method == "POST":
             receiver, reason = request.POST.get("receiver", ""), request.POST.get("reason", "").strip()
-            if deferrals.end_wait(login, receiver, _actor(request), reason):
+            if deferrals.end_wait(login, receiver, _actor_of(request), reason):
                 done = gettext("%(receiver)s is called again, also by campaigns that wait, within a minute.")
                 messages.success(request, done % {"receiver": receiver})
             else:
@@ -543,7 +555,7 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
         return TemplateResponse(request, "admin/vendors/receivers.html", context)
 
     @staticmethod
-    def _hold(login: Credential) -> str:
+    def _hold_brake(login: Credential) -> str:
         return gettext_noop("its brake was held") if configuration.hold_brake(login) else ""
 
     @staticmethod
@@ -565,7 +577,7 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
             context["condition"], context["braked"] = condition_badge(condition), condition.is_braked
             return TemplateResponse(request, "admin/vendors/try.html", context)
         with transaction.atomic():
-            done = self._hold(login) if "hold" in request.POST else self._go_on(login)
+            done = self._hold_brake(login) if "hold" in request.POST else self._go_on(login)
             if done:
                 self.log_change(request, login, Said(done))
         if done:
@@ -583,17 +595,17 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
         if request.method != "POST":
             context = {**self.admin_site.each_context(request), "title": title, "row": login, "opts": self.opts}
             return TemplateResponse(request, "admin/vendors/check_login.html", context)
-        found = login_check.check_login(login, _actor(request))
+        found = login_check.check_login(login, _actor_of(request))
         tell = messages.success if found.works else messages.warning if found.works is None else messages.error
         tell(request, capfirst(show(found.sentence)))
         return redirect("admin:vendors_credential_change", pk)
 
-    def hold(self, obj: Any, fields: list[str], by: history.Actor) -> list[str]:
+    def hold_fields(self, obj: Any, fields: list[str], by: history.Actor) -> list[str]:
         return second_person.hold_credential(obj, fields, by)
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         """Store a credential. A new one's secret waits for a second person; until then it is paused."""
-        if not change and second_person.hold_new_credential(obj, _actor(request)):
+        if not change and second_person.hold_new_credential(obj, _actor_of(request)):
             messages.warning(request, gettext(HELD))
         else:
             super().save_model(request, obj, form, change)
@@ -602,7 +614,7 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         login: Any = kwargs.get("obj")
-        context["changes"] = second_person.waiting(login.vendor) if login else []
+        context["changes"] = second_person.open_changes(login.vendor) if login else []
         waits = deferrals.receiver_waits([login.pk], deferrals.MOST_SHOWN) if login else []
         context["waits"] = [show(deferrals.describe_wait(one)) for one in waits]
         if login:
@@ -625,17 +637,17 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
             "remedy": remedy,
             "remedy_offered": offered,
             "resumes": offered and remedy is not None and remedy.address == pause,
-            "vendor_limits": [_said(row) for row in rows],
+            "vendor_limits": [_limit_text(row) for row in rows],
             "sees_vendor": user.has_perm("vendors.view_vendor"),
         }
 
-    def store(self, request: HttpRequest, obj: Any, fields: list[str], same_account: bool) -> None:
+    def store_fields(self, request: HttpRequest, obj: Any, fields: list[str], same_account: bool) -> None:
         others = [name for name in fields if name != "secret"]
         with transaction.atomic():
             locks.lock_vendor(obj.vendor_id)
             if "secret" in fields:
                 doubts = 0 if same_account else destinations.count_doubts(obj.vendor, obj)
-                configuration.save_secret(obj, obj.secret, _actor(request), same_account)
+                configuration.save_secret(obj, obj.secret, _actor_of(request), same_account)
                 if configuration.resume_with_secret(obj):
                     self.log_change(request, obj, Said(gettext_noop("resumed")))
                 _tell_doubts(request, doubts)
@@ -645,7 +657,7 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
 
 @admin.register(Mailcaster)
 class MailcasterAdmin(OfOwners):
-    list_display = ["name", "vendor", choice("kind"), "min_size", "max_size", "percentage", "works"]
+    list_display = ["name", "vendor", choice_column("kind"), "min_size", "max_size", "percentage", "works"]
     list_filter = [("vendor", OfOwnVendors), "kind", "enabled"]
     list_select_related = ["vendor"]
 
@@ -665,7 +677,7 @@ class PriceForm(_PriceForm):
         cleaned = super().clean() or {}
         if not self.errors and "vendor" in cleaned:
             try:
-                prices.check(Price(**cleaned))
+                prices.check_price(Price(**cleaned))
             except prices.NotAPrice as error:
                 raise forms.ValidationError(Said("Not added: %(why)s.", why=error)) from None
         return cleaned
@@ -684,7 +696,7 @@ class PriceAdmin(OfOwners, ReadOnly):
         return admin.ModelAdmin.has_add_permission(self, request)
 
     def save_model(self, request: HttpRequest, obj: Price, form: Any, change: bool) -> None:
-        prices.add(obj, history.Actor(request.user.get_username(), request.user.pk))
+        prices.add_price(obj, history.Actor(request.user.get_username(), request.user.pk))
 
 
 @admin.register(RateLimit)
@@ -697,7 +709,7 @@ class RateLimitAdmin(OfOwners, ReadOnly):
 
     @admin.display(description=_("limit"), ordering="seconds")
     def limit(self, row: RateLimit) -> str:
-        return _said(row)
+        return _limit_text(row)
 
 
 @admin.register(ReceiverDomain)
@@ -713,38 +725,38 @@ class ReceiverDomainAdmin(OwnLookups):
         return ["domain"] if obj else []
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        return super().has_module_permission(request) and self._governs(request)
+        return super().has_module_permission(request) and self._may_govern(request)
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return super().has_view_permission(request, obj) and self._governs(request)
+        return super().has_view_permission(request, obj) and self._may_govern(request)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        return super().has_add_permission(request) and self._governs(request)
+        return super().has_add_permission(request) and self._may_govern(request)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return super().has_change_permission(request, obj) and self._governs(request)
+        return super().has_change_permission(request, obj) and self._may_govern(request)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return super().has_delete_permission(request, obj) and self._governs(request)
+        return super().has_delete_permission(request, obj) and self._may_govern(request)
 
     @staticmethod
-    def _governs(request: HttpRequest) -> bool:
+    def _may_govern(request: HttpRequest) -> bool:
         return owned_vendors(request.user) is None
 
     def save_model(self, request: HttpRequest, obj: ReceiverDomain, form: Any, change: bool) -> None:
         """Store the row by the one function; it keeps the history, so the admin's own entries are left out."""
-        receiver_domains.put_domain(form.cleaned_data["domain"], obj.receiver, _actor(request))
+        receiver_domains.put_domain(form.cleaned_data["domain"], obj.receiver, _actor_of(request))
         stored = ReceiverDomain.objects.get(domain=form.cleaned_data["domain"])
         obj.pk, obj.domain, obj._state.adding = stored.pk, stored.domain, False
         _tell_idle_limits(request)
 
     def delete_model(self, request: HttpRequest, obj: ReceiverDomain) -> None:
-        receiver_domains.remove_domain(obj.domain, _actor(request))
+        receiver_domains.remove_domain(obj.domain, _actor_of(request))
         _tell_idle_limits(request)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[ReceiverDomain]) -> None:
         for row in queryset:
-            receiver_domains.remove_domain(row.domain, _actor(request))
+            receiver_domains.remove_domain(row.domain, _actor_of(request))
         _tell_idle_limits(request)
 
     def log_addition(self, *args: Any) -> Any:
@@ -770,7 +782,7 @@ class UsageAdmin(OfOwners, ReadOnly):
 class VendorChangeAdmin(OfOwners, ReadOnly):
     """Changes that wait for a second person, with the decisions."""
 
-    list_display = ["what", "asked_name", "asked_at", choice("outcome"), "decided_by", "decided_at"]
+    list_display = ["what", "asked_name", "asked_at", choice_column("outcome"), "decided_by", "decided_at"]
     list_filter = [("vendor", OfOwnVendors), "outcome"]
     list_select_related = ["vendor", "credential__vendor"]
     fields = ["vendor", "credential", "asked_name", "asked_at", "outcome", "decided_by", "decided_at"]
@@ -789,7 +801,7 @@ class VendorChangeAdmin(OfOwners, ReadOnly):
         user: Any = request.user
         waits = bool(change) and not change.outcome
         context |= {
-            "lines": second_person.show(change) if waits else [],
+            "lines": second_person.show_change(change) if waits else [],
             "waits": waits,
             "may_confirm": waits and second_person.may_confirm(change, user),
             "mine": waits and change.asked_by_id == user.pk,
@@ -805,11 +817,11 @@ class VendorChangeAdmin(OfOwners, ReadOnly):
         user: Any = request.user
         try:
             if request.POST.get("decision") == "confirm":
-                for login in second_person.confirm(pk, user):
+                for login in second_person.confirm_change(pk, user):
                     _tell_pause(request, login)
                 messages.success(request, gettext("%s is made.") % change)
             else:
-                second_person.refuse(pk, user)
+                second_person.refuse_change(pk, user)
                 messages.success(request, gettext("%s is not made.") % change)
         except second_person.CannotConfirm as why:
             messages.error(request, gettext(str(why)))

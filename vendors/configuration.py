@@ -111,7 +111,7 @@ def _announce_start_of_calls(vendor_id: int) -> None:
 
 def pause_vendor(row: Vendor, reason: str, again: bool = False) -> bool:
     """Pause the vendor. Returns False if it was paused. again: then its reason is replaced."""
-    return _pause(Vendor, row.pk, row.pk, reason, again, {})
+    return _pause_row(Vendor, row.pk, row.pk, reason, again, {})
 
 
 @transaction.atomic
@@ -127,11 +127,11 @@ def resume_vendor(row: Vendor) -> bool:
 
 def pause_credential(login: Credential, reason: str, again: bool = False) -> bool:
     """Pause the credential. Returns False if it was paused. again: then its reason is replaced."""
-    return _pause(Credential, login.pk, login.vendor_id, reason, again, {"awaits_secret": False})
+    return _pause_row(Credential, login.pk, login.vendor_id, reason, again, {"awaits_secret": False})
 
 
 @transaction.atomic
-def _pause(
+def _pause_row(
     model: type[Vendor | Credential], pk: int, vendor_id: int, reason: str, again: bool, more: Mapping[str, bool]
 ) -> bool:
     locks.take_turn(vendor_id)
@@ -150,10 +150,10 @@ def resume_credential(login: Credential) -> tuple[bool, bool]:
     """
     require_secret(login)
     with transaction.atomic():
-        return _resume(login), end_wait(login)
+        return _resume_login(login), end_wait(login)
 
 
-def until_secret(why: NoSecret) -> dict[str, Any]:
+def paused_until_secret(why: NoSecret) -> dict[str, Any]:
     """Return the columns of a new credential, paused until its first secret is entered."""
     reason = Said(gettext_noop("it waits for its secret: %(why)s"), why=str(why))
     return {"paused": True, "awaits_secret": True, **said.columns("paused_reason", reason)}
@@ -162,10 +162,10 @@ def until_secret(why: NoSecret) -> dict[str, Any]:
 @transaction.atomic
 def resume_with_secret(login: Credential) -> bool:
     """Resume a credential that was paused until its first secret is entered. Returns False for any other."""
-    return _resume(login, awaits_secret=True)
+    return _resume_login(login, awaits_secret=True)
 
 
-def _resume(login: Credential, **only: bool) -> bool:
+def _resume_login(login: Credential, **only: bool) -> bool:
     logins = Credential.objects.filter(pk=login.pk, paused=True, **only)
     resumed = bool(logins.update(paused=False, awaits_secret=False, **said.columns("paused_reason", "")))
     if resumed:
@@ -226,7 +226,7 @@ def release_brake(login: Credential) -> bool:
     return is_released
 
 
-def release_brakes(vendor: Vendor) -> list[Credential]:
+def release_all_brakes(vendor: Vendor) -> list[Credential]:
     """Release the brakes of all credentials of a vendor, held or not. Returns the credentials that had one."""
     return [login for login in vendor.credentials.select_related("vendor") if release_brake(login)]
 
@@ -253,7 +253,7 @@ def note_stored_reports(using: str, **_: Any) -> None:
         return
 
 
-def moves(row: Vendor) -> list[str]:
+def moved_fields(row: Vendor) -> list[str]:
     """Return the names of unsaved changes to where calls go or which account they use."""
     before = Vendor.objects.get(pk=row.pk)
     moved = destinations.changed_settings((before.adapter, before.settings), (row.adapter, row.settings))
@@ -271,13 +271,13 @@ def save_vendor(
     """
     with transaction.atomic():
         before = locks.lock_vendor(row.pk)
-        elsewhere = moves(row)
-        with destinations.kept(row) if same_account or not elsewhere else nullcontext():
+        elsewhere = moved_fields(row)
+        with destinations.keep_number(row) if same_account or not elsewhere else nullcontext():
             row.save(update_fields={*fields, "reports_by_id"})
         if "paused" in fields and not row.paused:
             _announce_start_of_calls(row.pk)
         if same_account and elsewhere:
-            history.record(by, Vendor, [(row.pk, SAME_ACCOUNT)])
+            history.record_changes(by, Vendor, [(row.pk, SAME_ACCOUNT)])
         if elsewhere:  # the answers of the former relay
             Credential.objects.filter(vendor=row, relay_size__isnull=False).update(relay_size=None)
         after = Vendor.objects.get(pk=row.pk)
@@ -300,9 +300,11 @@ def save_vendor(
             for name, value in said.columns("paused_reason", again if login.paused else reason).items():
                 setattr(login, name, value)
             login.paused = True
-            with destinations.kept(login):  # deleting a secret does not change the destination; the next secret does
+            with destinations.keep_number(
+                login
+            ):  # deleting a secret does not change the destination; the next secret does
                 login.save(update_fields=["secret", "paused", "paused_reason", "paused_reason_said"])
-        history.record(
+        history.record_changes(
             by, Credential, [(login.pk, Said(gettext_noop("paused: %(why)s"), why=reason)) for login in forgotten]
         )
         return forgotten
@@ -316,7 +318,7 @@ def save_secret(row: Credential, secret: Mapping[str, str], by: history.Actor, s
     """
     with transaction.atomic():
         locks.lock_vendor(row.vendor_id)
-        with destinations.kept(row) if same_account else nullcontext():
+        with destinations.keep_number(row) if same_account else nullcontext():
             Credential.objects.filter(pk=row.pk).update(secret=secret)
         if same_account:
-            history.record(by, Credential, [(row.pk, SAME_ACCOUNT)])
+            history.record_changes(by, Credential, [(row.pk, SAME_ACCOUNT)])

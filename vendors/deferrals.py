@@ -15,7 +15,7 @@ from django.utils import timezone
 from vendors import alarms, history
 from vendors.instants import write_time
 from vendors.models import Credential, ReceiverDomain, ReceiverWait, Vendor
-from vendors.ownership import governs
+from vendors.ownership import governs_vendor
 from vendors.receivers import table_groups
 from vendors.remedies import OPERATE
 from vendors.said import Said, gettext_noop, show
@@ -128,7 +128,7 @@ def show_waits(waits: Iterable[ReceiverWait], user: Any) -> list[ShownWait]:
 
 def _may_end(user: Any, vendor_id: int) -> bool:
     """Return True if the user operates the vendor."""
-    return bool(user.is_staff and user.has_perm(OPERATE)) and governs(user, vendor_id)
+    return bool(user.is_staff and user.has_perm(OPERATE)) and governs_vendor(user, vendor_id)
 
 
 def waits_address(credential_id: int) -> str:
@@ -200,5 +200,5 @@ def end_wait(login: Credential, receiver: str, by: history.Actor, reason: str = 
     with transaction.atomic():
         found, _ = ReceiverWait.objects.filter(credential=login, receiver=receiver).delete()
         if found:
-            history.record(by, Credential, [(login.pk, Said(ENDED, receiver=receiver))], reason)
+            history.record_changes(by, Credential, [(login.pk, Said(ENDED, receiver=receiver))], reason)
     return bool(found)

@@ -59,17 +59,17 @@ def compare_settings(
 
 
 @contextmanager
-def kept(row: Model) -> Iterator[None]:
+def keep_number(row: Model) -> Iterator[None]:
     """Run the block; changes to this row in it leave its number as it is.
 
     If the block raises, its changes and the note for the trigger are rolled back.
     """
     with transaction.atomic():
-        _say(f"{row._meta.db_table} {row.pk}")
+        _announce_same(f"{row._meta.db_table} {row.pk}")
         yield
-        _say("")
+        _announce_same("")
 
 
-def _say(row: str) -> None:
+def _announce_same(row: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT set_config('mailhub.same_destination', %s, true)", [row])

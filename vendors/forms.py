@@ -41,11 +41,11 @@ class Indented(forms.JSONField):
         )
 
 
-def _same_account() -> forms.BooleanField:
+def _same_account_field() -> forms.BooleanField:
     return forms.BooleanField(label=_("It is the same account"), required=False)
 
 
-def _warning(doubts: int) -> str:
+def _doubts_warning(doubts: int) -> str:
     """Say how many doubts a change of address or account would leave to a person."""
     said = ngettext(
         "%(number)s message is in doubt. If calls are made elsewhere or with another key from now on, only you can "
@@ -68,8 +68,8 @@ else:
 
 
 class VendorForm(_VendorForm):
-    same_account = _same_account()
-    adapter = forms.ChoiceField(label=_("Adapter"), choices=lambda: [(name, name) for name in adapters.names()])
+    same_account = _same_account_field()
+    adapter = forms.ChoiceField(label=_("Adapter"), choices=lambda: [(name, name) for name in adapters.list_names()])
     description = forms.FileField(
         label=_("Description"),
         required=False,
@@ -86,7 +86,9 @@ class VendorForm(_VendorForm):
         super().__init__(*args, **kwargs)
         if SAME_ACCOUNT in self.fields:
             known = self.instance.pk is not None
-            self.fields[SAME_ACCOUNT].help_text = _warning(destinations.count_doubts(self.instance)) if known else ""
+            self.fields[SAME_ACCOUNT].help_text = (
+                _doubts_warning(destinations.count_doubts(self.instance)) if known else ""
+            )
 
     class Meta:
         model = Vendor
@@ -122,7 +124,7 @@ class VendorForm(_VendorForm):
 
 
 class CredentialForm(_CredentialForm):
-    same_account = _same_account()
+    same_account = _same_account_field()
 
     @cached_property
     def changed_data(self) -> list[str]:
@@ -144,7 +146,7 @@ class CredentialForm(_CredentialForm):
         self.initial.pop("secret", None)
         if SAME_ACCOUNT in self.fields and self.instance.pk:
             doubts = destinations.count_doubts(self.instance.vendor, self.instance)
-            self.fields[SAME_ACCOUNT].help_text = _warning(doubts)
+            self.fields[SAME_ACCOUNT].help_text = _doubts_warning(doubts)
 
     def clean_secret(self) -> dict[str, str]:
         secret = self.cleaned_data["secret"]
@@ -171,7 +173,7 @@ class CredentialForm(_CredentialForm):
     def _await_secret(self, error: NoSecret, typed: Mapping[str, str]) -> None:
         """Have a new credential wait for its secret; an existing one may lack it while it is paused."""
         if not typed and not self.instance.pk:
-            for name, value in configuration.until_secret(error).items():
+            for name, value in configuration.paused_until_secret(error).items():
                 setattr(self.instance, name, value)
         elif typed or not self.instance.paused:
             self.add_error("secret", [*error.errors, Said("Without its secret a credential can only be paused.")])
@@ -218,7 +220,7 @@ class LimitRows(NamedFields):
     The functions of the commands store them, under the vendor's lock: two people may store the same concurrently.
     """
 
-    def _edits(self) -> tuple[set[int], list[Any]]:
+    def _edited_rows(self) -> tuple[set[int], list[Any]]:
         """Return the ids of deleted and changed rows, and the new and changed rows. Sets what Django's admin reads."""
         self.save(commit=False)
         changed = [row for row, _fields in self.changed_objects]
@@ -226,7 +228,7 @@ class LimitRows(NamedFields):
 
     def store_rows(self, of: Vendor, login: Credential | None, by: Actor) -> None:
         """Store the form's edits."""
-        gone, put = self._edits()
+        gone, put = self._edited_rows()
         if gone or put:
             configuration.edit_rate_limits(of, login, gone, [(row.units, row.seconds) for row in put])
 
@@ -243,7 +245,7 @@ class ReceiverRows(LimitRows):
     """Limits of receivers. Their history is kept by the function that stores them."""
 
     def store_rows(self, of: Vendor, login: Credential | None, by: Actor) -> None:
-        gone, put = self._edits()
+        gone, put = self._edited_rows()
         rows = [
             ReceiverLimit(units=row.units, seconds=row.seconds, receiver=row.receiver, **_warm_up(row)) for row in put
         ]

@@ -93,12 +93,12 @@ class Health:
         """Return `look` by vendor, in one round trip to Redis."""
         pipe = self._redis.pipeline(transaction=False)
         for vendor_id, policy in policies.items():
-            self._script(keys=[_key(vendor_id)], args=policy.args("look"), client=pipe)
+            self._script(keys=[_health_key(vendor_id)], args=policy.args("look"), client=pipe)
         try:
             replies = pipe.execute()
         except RedisError as error:
             raise HealthStoreUnreachable(str(error)) from error
-        return {vendor_id: _status(reply) for vendor_id, reply in zip(policies, replies, strict=True)}
+        return {vendor_id: _parse_status(reply) for vendor_id, reply in zip(policies, replies, strict=True)}
 
     def note(self, vendor_id: int, policy: HealthPolicy, good: int, bad: int, trouble: str = "") -> None:
         """Count answers. `trouble`: the text of the last bad one, without recipients."""
@@ -108,32 +108,32 @@ class Health:
     def reset(self, vendor_id: int) -> None:
         """Forget all answers; the vendor is open."""
         try:
-            self._redis.delete(_key(vendor_id))
+            self._redis.delete(_health_key(vendor_id))
         except RedisError as error:
             raise HealthStoreUnreachable(str(error)) from error
 
     def _ask(self, vendor_id: int, args: Sequence[Any]) -> HealthStatus:
         try:
-            reply: Any = self._script(keys=[_key(vendor_id)], args=args)
+            reply: Any = self._script(keys=[_health_key(vendor_id)], args=args)
         except RedisError as error:
             raise HealthStoreUnreachable(str(error)) from error
-        return _status(reply)
+        return _parse_status(reply)
 
 
-def _status(reply: Any) -> HealthStatus:
+def _parse_status(reply: Any) -> HealthStatus:
     state, good, bad, seconds, trouble, at = reply
     when = datetime.fromtimestamp(float(at), UTC) if trouble else None
     return HealthStatus(state.decode(), int(good), int(bad), float(seconds), trouble.decode(errors="replace"), when)
 
 
-def at(url: str) -> Health:
+def health_store(url: str) -> Health:
     """Return the process's health store for this URL, with a timeout of settings.STORE_PATIENCE seconds."""
-    return _client(url, settings.STORE_PATIENCE)
+    return _make_store(url, settings.STORE_PATIENCE)
 
 
 @cache
-def _client(url: str, patience: float) -> Health:
-    return Health(redis_clients.connect(url, patience))
+def _make_store(url: str, patience: float) -> Health:
+    return Health(redis_clients.make_client(url, patience))
 
 
 class AsyncHealth:
@@ -145,10 +145,12 @@ class AsyncHealth:
     async def note(self, vendor_id: int, policy: HealthPolicy, good: int, bad: int, trouble: str = "") -> None:
         """See Health.note."""
         try:
-            await self._script.run([_key(vendor_id)], [*policy.args("note", good, bad), trouble[:LONGEST]])
+            await self._script.run_script(
+                [_health_key(vendor_id)], [*policy.args("note", good, bad), trouble[:LONGEST]]
+            )
         except RedisError as error:
             raise HealthStoreUnreachable(str(error)) from error
 
 
-def _key(vendor_id: int) -> str:
+def _health_key(vendor_id: int) -> str:
     return f"mailhub:{{v{vendor_id}}}:health"

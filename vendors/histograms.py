@@ -51,11 +51,11 @@ class ObservedCounts:
         self._lock = threading.Lock()
         self._rows: Taken = {}
 
-    def observe(self, kind: HistogramKind, label: _Label, value: float, number: int = 1) -> None:
+    def observe_value(self, kind: HistogramKind, label: _Label, value: float, number: int = 1) -> None:
         """Count a value `number` times."""
         bucket = bisect_left(kind.bounds, value)
         with self._lock:
-            row = self._row(kind, label)
+            row = self._row_of(kind, label)
             row[bucket] += number
             row[-1] += value * number
 
@@ -63,18 +63,18 @@ class ObservedCounts:
         """Count these values."""
         bounds = kind.bounds
         with self._lock:
-            row = self._row(kind, label)
+            row = self._row_of(kind, label)
             for value in values:
                 row[bisect_left(bounds, value)] += 1
             row[-1] += sum(values)
 
-    def take(self) -> Taken:
+    def take_counts(self) -> Taken:
         """Return the counts not stored yet, and forget them."""
         with self._lock:
             taken, self._rows = self._rows, {}
         return taken
 
-    def _row(self, kind: HistogramKind, label: _Label) -> list[float]:
+    def _row_of(self, kind: HistogramKind, label: _Label) -> list[float]:
         row = self._rows.get((kind.name, label))
         if row is None:
             row = self._rows[kind.name, label] = [0] * (len(kind.bounds) + 2)
@@ -108,9 +108,9 @@ def store_soon(url: str) -> None:
 
 def store_now(url: str) -> None:
     """Store what this process has observed. While Redis is away it is lost."""
-    if taken := counts.take():
+    if taken := counts.take_counts():
         try:
-            with _client(url).pipeline(transaction=False) as pipeline:
+            with _counts_client(url).pipeline(transaction=False) as pipeline:
                 add_to(pipeline, taken)
                 pipeline.execute()
         except Exception as error:  # its client raises many kinds; nothing depends on these counts
@@ -123,7 +123,7 @@ class StoredHistogram(NamedTuple):
     buckets: list[float]
     total: float
 
-    def cumulate(self, kind: HistogramKind) -> Iterator[tuple[str, float]]:
+    def cumulate_buckets(self, kind: HistogramKind) -> Iterator[tuple[str, float]]:
         """Yield the buckets as Prometheus has them: upper bound, and how many values are not larger."""
         seen = 0.0
         for bound, number in zip((*(f"{one:g}" for one in kind.bounds), "+Inf"), self.buckets, strict=True):
@@ -149,5 +149,5 @@ def read_sums(found: Mapping[bytes, bytes]) -> dict[HistogramKind, dict[str, Sto
 
 
 @cache
-def _client(url: str) -> Any:
-    return redis_clients.connect(url, PATIENCE)
+def _counts_client(url: str) -> Any:
+    return redis_clients.make_client(url, PATIENCE)

@@ -24,10 +24,10 @@ from vendors.said import Said, gettext_noop
 SILENT = {"secret"}
 
 
-def brief(value: Any) -> Any:
+def shorten_settings(value: Any) -> Any:
     """Shorten settings for display. Texts of several lines, such as descriptions, become start, length and digest."""
     if isinstance(value, dict):
-        return {name: brief(one) for name, one in value.items()}
+        return {name: shorten_settings(one) for name, one in value.items()}
     if isinstance(value, str) and "\n" in value:
         digest = hashlib.sha256(value.encode()).hexdigest()[:12]
         return f"{value.strip().splitlines()[0][:60]} ... ({len(value):,} characters, sha256 {digest})"
@@ -62,14 +62,14 @@ DELETED = {
 }
 
 
-def describe(form: Any, formsets: Iterable[Any] | None) -> str:
+def describe_forms(form: Any, formsets: Iterable[Any] | None) -> str:
     """Return the changes of a form and its formsets as one sentence; "" if there are none."""
     with translation.override(settings.LANGUAGE_CODE):
-        return Said.joined("; ", parts) if (parts := _parts(form, formsets)) else ""
+        return Said.join_parts("; ", parts) if (parts := _form_changes(form, formsets)) else ""
 
 
-def _parts(form: Any, formsets: Iterable[Any] | None) -> list[Said]:
-    parts = _fields(form)
+def _form_changes(form: Any, formsets: Iterable[Any] | None) -> list[Said]:
+    parts = _field_changes(form)
     for formset in formsets or ():
         name = str(formset.model._meta.verbose_name)
         parts += [Said(ADDED.get(name, f"{name} %(row)s added"), row=str(row)) for row in formset.new_objects]
@@ -78,57 +78,63 @@ def _parts(form: Any, formsets: Iterable[Any] | None) -> list[Said]:
         forms = [one for one in formset.forms if one.instance.pk in changed and one.has_changed()]
         parts += [
             Said("%(table)s %(row)s: %(fields)s", table=Said(name), row=str(one.instance),
-                fields=Said.joined(", ", _fields(one)))
+                fields=Said.join_parts(", ", _field_changes(one)))
             for one in forms
         ]  # fmt: skip
     return parts
 
 
-def _fields(form: Any) -> list[Said]:
-    return [_field(form, name) for name in form.changed_data]
+def _field_changes(form: Any) -> list[Said]:
+    return [_field_change(form, name) for name in form.changed_data]
 
 
-def _field(form: Any, name: str) -> Said:
+def _field_change(form: Any, name: str) -> Said:
     if name in getattr(form, "held", ()):
-        return Said(gettext_noop("%(name)s waits for a second person"), name=_label(name))
+        return Said(gettext_noop("%(name)s waits for a second person"), name=_field_label(name))
     if name in SILENT:
-        return replaced(name)
-    return change(name, brief(form.initial.get(name, "")), brief(form.cleaned_data.get(name, "")))
+        return replaced_sentence(name)
+    return change_sentence(
+        name, shorten_settings(form.initial.get(name, "")), shorten_settings(form.cleaned_data.get(name, ""))
+    )
 
 
-def replaced(name: str) -> Said:
+def replaced_sentence(name: str) -> Said:
     """Return the sentence for a field whose value is not shown."""
-    return Said(gettext_noop("%(name)s replaced"), name=_label(name))
+    return Said(gettext_noop("%(name)s replaced"), name=_field_label(name))
 
 
-def change(name: str, before: Any, after: Any) -> Said:
+def change_sentence(name: str, before: Any, after: Any) -> Said:
     """Return the sentence for a field's old and new value."""
-    return Said("%(name)s %(before)s → %(after)s", name=_label(name), before=_value(before), after=_value(after))
+    return Said(
+        "%(name)s %(before)s → %(after)s", name=_field_label(name), before=_value_text(before), after=_value_text(after)
+    )
 
 
-def _label(name: str) -> Said:
+def _field_label(name: str) -> Said:
     """Return a field's name, which the catalogue has from the field."""
     return Said(name.replace("_", " "))
 
 
-def _value(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return Said((gettext_noop("False"), gettext_noop("True"))[value]) if isinstance(value, bool) else str(value)
 
 
-def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+def changes_sentence(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """Return old and new values as one sentence; secrets are only said to be replaced."""
     parts = (
-        replaced(name) if name in SILENT else change(name, as_shown(before[name]), as_shown(value))
+        replaced_sentence(name)
+        if name in SILENT
+        else change_sentence(name, shown_value(before[name]), shown_value(value))
         for name, value in after.items()
     )
-    return Said.joined("; ", parts)
+    return Said.join_parts("; ", parts)
 
 
-def as_shown(value: Any) -> str:
+def shown_value(value: Any) -> str:
     """Return a value as commands and forms show it: yes, no, none, or its text."""
     if isinstance(value, bool):
         return Said(gettext_noop("yes") if value else gettext_noop("no"))
-    shown = ", ".join(map(str, value)) if isinstance(value, list) else str(brief(value))
+    shown = ", ".join(map(str, value)) if isinstance(value, list) else str(shorten_settings(value))
     return shown or Said(gettext_noop("none"))
 
 
@@ -143,11 +149,11 @@ class Actor:
     id: int | None = None
 
 
-def record(
+def record_changes(
     by: Actor, model: type[Model], changes: Iterable[tuple[int, str]], reason: str = "", flag: int = CHANGE
 ) -> None:
     """Log one entry for each (primary key, change). `flag`: Django's action flag. reason: as a person typed it."""
-    user_id = _system() if by.id is None else by.id
+    user_id = _system_user() if by.id is None else by.id
     kind = ContentType.objects.get_for_model(model)
     who, typed = by.name if by.id is None else "", reason.strip()
     made = LogEntry.objects.bulk_create(
@@ -157,21 +163,21 @@ def record(
             object_id=str(pk),
             object_repr=f"{kind.model} {pk}",
             action_flag=flag,
-            change_message=decided(what, who, typed),
+            change_message=decision_sentence(what, who, typed),
         )
         for pk, what in changes
     )
-    keep(made)
+    keep_sentences(made)
 
 
-def decided(what: str, who: str = "", typed: str = "") -> str:
+def decision_sentence(what: str, who: str = "", typed: str = "") -> str:
     """Return the sentence of an entry: the decision, the person who made it in a shell, and the reason as typed."""
     if who:
         what = Said(gettext_noop("%(decision)s by %(person)s"), decision=what, person=who)
     return Said(gettext_noop("%(decision)s. Reason: %(typed)s"), decision=what, typed=typed) if typed else what
 
 
-def keep(entries: Iterable[LogEntry]) -> None:
+def keep_sentences(entries: Iterable[LogEntry]) -> None:
     """Store the sentences of new entries as data, too."""
     rows = [
         HistorySentence(entry=entry, said=one.data)
@@ -182,7 +188,7 @@ def keep(entries: Iterable[LogEntry]) -> None:
         HistorySentence.objects.bulk_create(rows)
 
 
-def sentences(entries: Iterable[LogEntry], show: Callable[[str], str] = said.show) -> list[tuple[LogEntry, str]]:
+def entry_sentences(entries: Iterable[LogEntry], show: Callable[[str], str] = said.show) -> list[tuple[LogEntry, str]]:
     """Return each entry with its sentence in the active language; one of before, or of Django, as it is stored.
 
     show: puts a sentence into words for the reader.
@@ -192,7 +198,7 @@ def sentences(entries: Iterable[LogEntry], show: Callable[[str], str] = said.sho
     return [(one, show(said.read(one.get_change_message(), kept.get(one.pk)))) for one in entries]
 
 
-def latest(model: type[Model], keys: Iterable[int], most: int) -> list[LogEntry]:
+def latest_entries(model: type[Model], keys: Iterable[int], most: int) -> list[LogEntry]:
     """Return the newest entries about these rows, with their users."""
     return latest_about({model: keys}, most)
 
@@ -206,6 +212,6 @@ def latest_about(rows: Mapping[type[Model], Iterable[int]], most: int) -> list[L
     return list(LogEntry.objects.filter(about).select_related("user").order_by("-id")[:most])
 
 
-def _system() -> int:
+def _system_user() -> int:
     """Return the id of the user SYSTEM, which cannot log in."""
     return User.objects.get_or_create(username=SYSTEM, defaults={"is_active": False, "password": "!"})[0].pk

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator
 FIRST, LAST = datetime(1, 1, 3, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
 
 
-def in_utc(moment: datetime) -> datetime:
+def convert_to_utc(moment: datetime) -> datetime:
     """Return an aware time in UTC, limited to FIRST and LAST."""
     try:
         return min(max(moment.astimezone(UTC), FIRST), LAST)
@@ -21,9 +21,9 @@ def in_utc(moment: datetime) -> datetime:
         return FIRST if moment.year == 1 else LAST
 
 
-def checked(moment: datetime) -> datetime:
+def check_instant(moment: datetime) -> datetime:
     """Return an aware time in UTC. Raises ValueError if it is not between FIRST and LAST."""
-    found = in_utc(moment)
+    found = convert_to_utc(moment)
     if found in (FIRST, LAST):
         raise ValueError(f"{moment} is too far away")
     return found
@@ -44,24 +44,24 @@ _DATE_TIME = re.compile(  # RFC 3339, as in `format: date-time` of JSON Schema
 _LEAP_SECOND = re.compile(r"(?<=[0-9]:[0-5][0-9]):60")
 
 
-def without_leap_second(text: str) -> str:
+def drop_leap_second(text: str) -> str:
     """Replace a leap second by the second before it; Python has no leap seconds."""
     return _LEAP_SECOND.sub(":59", text)
 
 
-def _parsed(value: Any) -> Any:
+def _parse_instant(value: Any) -> Any:
     """Parse RFC 3339. Raises ValueError for numbers, which would pass as seconds since 1970 and make everything due."""
     if isinstance(value, datetime):
         return value
     if not isinstance(value, str) or not _DATE_TIME.fullmatch(value):
         raise ValueError("give a time with its zone as text, like 2026-12-31T18:00:00+01:00")
     try:
-        return datetime.fromisoformat(without_leap_second(value).upper())
+        return datetime.fromisoformat(drop_leap_second(value).upper())
     except ValueError:
         raise ValueError("there is no such time; give one like 2026-12-31T18:00:00+01:00") from None
 
 
-Instant = Annotated[AwareDatetime, BeforeValidator(_parsed), AfterValidator(in_utc)]
+Instant = Annotated[AwareDatetime, BeforeValidator(_parse_instant), AfterValidator(convert_to_utc)]
 """Of a request: a time as RFC 3339 writes it, nothing else."""
 
 

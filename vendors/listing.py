@@ -28,7 +28,7 @@ from psycopg.errors import UniqueViolation
 
 from vendors import history
 from vendors.condition.values import Condition, ConditionKind, describe_condition
-from vendors.instants import checked, write_time
+from vendors.instants import check_instant, write_time
 from vendors.ownership import owned_vendors
 from vendors.said import show
 
@@ -71,28 +71,28 @@ def condition_badge(condition: Condition, *, disclosed: bool = True) -> SafeStri
     return format_html("{} <span>{}</span>", badge(word, look), said)
 
 
-def flag(field: str, word: str, look: str = "idle", title: str = "") -> Callable[[Any], str]:
+def flag_column(field: str, word: str, look: str = "idle", title: str = "") -> Callable[[Any], str]:
     """Return a column for a yes-or-no field: a badge with this word, or nothing. Crosses and ticks say too little."""
 
     @admin.display(description=gettext_lazy(title or field.replace("_", " ")), ordering=field, empty_value="")
-    def shown(row: Any) -> str:
+    def show_flag(row: Any) -> str:
         return badge(word, look) if getattr(row, field) else ""
 
-    return shown
+    return show_flag
 
 
-def choice(field: str) -> Callable[[Any], str]:
+def choice_column(field: str) -> Callable[[Any], str]:
     """Return a column for a field with named values: the value's name, in the language of the page."""
 
     @admin.display(description=gettext_lazy(field.replace("_", " ")), ordering=field)
-    def shown(row: Any) -> str:
+    def show_choice(row: Any) -> str:
         label = getattr(row, f"get_{field}_display")()
         return gettext(str(label)) if label else "-"
 
-    return shown
+    return show_choice
 
 
-def named(row: Model) -> str:
+def row_title(row: Model) -> str:
     """Return the title of a row's page: its name, or its kind and number ("Job 6"), in the language of the page."""
     name = str(row)
     # names were typed by somebody and stay as they are
@@ -107,7 +107,7 @@ DO = {
 }
 
 
-def permission(row: Permission) -> str:
+def permission_name(row: Permission) -> str:
     """Return a permission's name in the language of the page; Django stores it in English."""
     verb, kind = row.codename.partition("_")[0], row.content_type.model_class()
     said = gettext(row.name)
@@ -116,7 +116,7 @@ def permission(row: Permission) -> str:
     return f"{row.content_type} | {said}"
 
 
-def clamped(text: Any) -> SafeString:
+def clamp_name(text: Any) -> SafeString:
     """Show a name of any length in at most three lines, in full on hover."""
     return format_html('<span class="clamp" title="{}">{}</span>', text, text)
 
@@ -137,7 +137,7 @@ class StoredInEnglish(_ModelAdmin):
         """Log a change; a sentence of the program is kept as data, too."""
         with override(settings.LANGUAGE_CODE):
             entry = super().log_change(*args)
-        history.keep([entry])
+        history.keep_sentences([entry])
         return entry
 
     def log_deletions(self, *args: Any) -> Any:
@@ -151,7 +151,7 @@ class MomentField(forms.SplitDateTimeField):
     def compress(self, data_list: Any) -> datetime | None:
         found = super().compress(data_list)
         try:
-            return found and checked(found)
+            return found and check_instant(found)
         except ValueError:
             raise ValidationError(self.error_messages["invalid_date"], code="invalid_date") from None
 
@@ -187,7 +187,7 @@ class PlainForms(_BaseAdmin):
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         field: Any = super().formfield_for_manytomany(db_field, request, **kwargs)
         if db_field.related_model is Permission:
-            field.label_from_instance = permission
+            field.label_from_instance = permission_name
         return field
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
@@ -218,11 +218,11 @@ class OfOthers(PlainForms, StoredInEnglish):
             raise IncorrectLookupParameters from why
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
-        return [self._shown(one) for one in super().get_list_display(request)]
+        return [self._shown_column(one) for one in super().get_list_display(request)]
 
-    def _shown(self, one: Any) -> Any:
+    def _shown_column(self, one: Any) -> Any:
         known = {field.name: field for field in self.model._meta.fields if isinstance(field, models.BooleanField)}
-        return flag(one, str(known[one].verbose_name), "good") if one in known else one
+        return flag_column(one, str(known[one].verbose_name), "good") if one in known else one
 
 
 def make_plain(site: admin.AdminSite) -> None:
@@ -290,7 +290,7 @@ class OwnLookups(PlainForms, StoredInEnglish):
         """Show Django's history page with the row named as on its own page."""
         page: Any = super().history_view(request, object_id, extra_context)
         if row := (getattr(page, "context_data", None) or {}).get("object"):
-            page.context_data["title"] = gettext("Change history: %s") % named(row)
+            page.context_data["title"] = gettext("Change history: %s") % row_title(row)
         return page
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
@@ -298,9 +298,9 @@ class OwnLookups(PlainForms, StoredInEnglish):
 
     @cached_property
     def _own_lookups(self) -> frozenset[str]:
-        return frozenset(name for one in self.list_filter for name in self._offered(one))
+        return frozenset(name for one in self.list_filter for name in self._offered_parameters(one))
 
-    def _offered(self, one: Any) -> tuple[str, ...]:
+    def _offered_parameters(self, one: Any) -> tuple[str, ...]:
         """Return the query parameters of a filter: our own, or Django's for a field, possibly across relations."""
         if isinstance(one, tuple):
             one = one[0]
@@ -317,12 +317,12 @@ class OfOwnVendors(admin.RelatedFieldListFilter):
     """Filters by vendor, among those that the user governs."""
 
     def field_choices(self, field: Any, request: HttpRequest, model_admin: Any) -> list[Any]:
-        offered = self.offered(request.user)
+        offered = self.offered_vendors(request.user)
         limits = {} if offered is None else {"limit_choices_to": {"pk__in": offered}}
         ordering = self.field_admin_ordering(field, request, model_admin)
         return list(field.get_choices(include_blank=False, ordering=ordering, **limits))
 
-    def offered(self, user: Any) -> Any:
+    def offered_vendors(self, user: Any) -> Any:
         """Return the ids of the vendors to offer; None: all."""
         return owned_vendors(user)
 
@@ -332,7 +332,7 @@ class ReadOnly(OwnLookups):
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         if row := kwargs.get("obj"):
-            context |= {"title": named(row), "subtitle": None}
+            context |= {"title": row_title(row), "subtitle": None}
         return super().render_change_form(request, context, *args, **kwargs)
 
     def has_add_permission(self, request: HttpRequest) -> bool:

@@ -49,12 +49,12 @@ def keep_showing(name: str, home: Path, full_name: str = "") -> threading.Thread
     """
     announce(full_name or name)
 
-    def run() -> None:
+    def show_on() -> None:
         while True:
             show_life(name, home)
             time.sleep(EVERY)
 
-    thread = threading.Thread(target=run, name="sign-of-life", daemon=True)
+    thread = threading.Thread(target=show_on, name="sign-of-life", daemon=True)
     thread.start()
     return thread
 

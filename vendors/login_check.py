@@ -42,7 +42,7 @@ class LoginCheck:
     offers: Mapping[str, str] | None = None
     size: int = 0
 
-    def facts(self) -> dict[str, Any]:
+    def json_facts(self) -> dict[str, Any]:
         """Return it for --json."""
         return {
             "works": self.works,
@@ -65,27 +65,27 @@ def check_login(login: Credential, by: history.Actor) -> LoginCheck:
     except ValueError as error:  # settings or secret do not fit
         found = LoginCheck(False, Said(FAILS, why=str(error)))
     else:
-        found = _checked(adapter, vendor.adapter, secret)
+        found = _check_adapter(adapter, vendor.adapter, secret)
     with transaction.atomic():
         if found.offers:
             same = Credential.objects.filter(pk=login.pk, vendor__adapter=vendor.adapter)
             same.filter(vendor__settings=vendor.settings).update(relay_size=found.size or None)
         said = Said(gettext_noop("its login was checked: %(what)s"), what=found.sentence)
-        history.record(by, Credential, [(login.pk, said)])
+        history.record_changes(by, Credential, [(login.pk, said)])
     return found
 
 
-def _checked(adapter: Adapter, name: str, secret: Mapping[str, str]) -> LoginCheck:
+def _check_adapter(adapter: Adapter, name: str, secret: Mapping[str, str]) -> LoginCheck:
     if not adapter.checks_login:
         return LoginCheck(None, Said(NOT_CHECKABLE, adapter=name))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
-        answer = loop.run(_ask(adapter))
+        answer = loop.run(_ask_vendor(adapter))
     size = adapter.size_offered or 0
-    parts = [*_verdict(answer, secret), *_about(answer, size)]
-    return LoginCheck(answer.failure is None, Said.joined("; ", parts), answer.tls, answer.offers, size)
+    parts = [*_verdict_on(answer, secret), *_describe_relay(answer, size)]
+    return LoginCheck(answer.failure is None, Said.join_parts("; ", parts), answer.tls, answer.offers, size)
 
 
-async def _ask(adapter: Adapter) -> LoginAnswer:
+async def _ask_vendor(adapter: Adapter) -> LoginAnswer:
     await adapter.open()
     try:
         async with asyncio.timeout(SECONDS):
@@ -96,14 +96,14 @@ async def _ask(adapter: Adapter) -> LoginAnswer:
         await adapter.close()
 
 
-def _verdict(answer: LoginAnswer, secret: Mapping[str, str]) -> Iterator[Said]:
+def _verdict_on(answer: LoginAnswer, secret: Mapping[str, str]) -> Iterator[Said]:
     if answer.failure is not None:
-        yield Said(FAILS, why=_masked(str(getattr(answer.failure, "reason", answer.failure)), secret))
+        yield Said(FAILS, why=_mask_secret(str(getattr(answer.failure, "reason", answer.failure)), secret))
     else:
         yield Said(WORKS if secret else NO_LOGIN)
 
 
-def _about(answer: LoginAnswer, size: int) -> Iterator[Said]:
+def _describe_relay(answer: LoginAnswer, size: int) -> Iterator[Said]:
     if not answer.offers:
         return
     yield Said(SECURED, tls=answer.tls) if answer.tls else Said(OPEN)
@@ -114,7 +114,7 @@ def _about(answer: LoginAnswer, size: int) -> Iterator[Said]:
         yield Said(TAKES, count=size)
 
 
-def _masked(text: str, secret: Mapping[str, str]) -> str:
+def _mask_secret(text: str, secret: Mapping[str, str]) -> str:
     """Return a vendor's words without the secret, also where they repeat it in base64."""
     for value in filter(None, secret.values()):
         for word in (value, base64.b64encode(value.encode()).decode()):

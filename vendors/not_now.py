@@ -51,22 +51,22 @@ class StoreRefuses(RedisConnectionError):
 
 def is_not_now(error: BaseException | None) -> bool:
     """Return True if a Redis or PostgreSQL is unavailable or refuses for a while. Causes are checked too."""
-    return bool(refusal(error))
+    return bool(find_refusal_text(error))
 
 
-def refusal(error: BaseException | None) -> str:
+def find_refusal_text(error: BaseException | None) -> str:
     """Return the store's words in one line: "READONLY You can't write ..."; empty if it says something else."""
     while error is not None:
-        if isinstance(error, RedisError) and (said := _of_redis(error)):
+        if isinstance(error, RedisError) and (said := _redis_text(error)):
             return said
-        if isinstance(error, psycopg.Error | DjangoError) and (said := _of_postgres(error)):
+        if isinstance(error, psycopg.Error | DjangoError) and (said := _postgres_text(error)):
             return said
         error = error.__cause__
     return ""
 
 
-def _of_redis(error: RedisError) -> str:
-    text = _line(error)
+def _redis_text(error: RedisError) -> str:
+    text = _as_one_line(error)
     prefix = getattr(error, "status_code", None) or ""
     if prefix not in PREFIXES:
         found = PREFIX.search(text)
@@ -76,15 +76,15 @@ def _of_redis(error: RedisError) -> str:
     return text or "no answer" if isinstance(error, RedisConnectionError | RedisTimeout) else ""
 
 
-def _of_postgres(error: psycopg.Error | DjangoError) -> str:
+def _postgres_text(error: psycopg.Error | DjangoError) -> str:
     if isinstance(error, DjangoError) and isinstance(error.__cause__, psycopg.Error):
         return ""  # its cause comes next
     code = getattr(error, "sqlstate", None)
     if code:
-        return f"{code} {_line(error)}" if SQLSTATES.fullmatch(code) else ""
+        return f"{code} {_as_one_line(error)}" if SQLSTATES.fullmatch(code) else ""
     # Without a code the server was not reached, or refused the connection.
     lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | DjangoInterfaceError)
-    return _line(error) if lost and not isinstance(error, DatabaseError) else ""
+    return _as_one_line(error) if lost and not isinstance(error, DatabaseError) else ""
 
 
 def shown_to_anybody(answer: str) -> str:
@@ -93,5 +93,5 @@ def shown_to_anybody(answer: str) -> str:
     return f"answers: {own[0]}" if own else "cannot be reached"
 
 
-def _line(error: BaseException) -> str:
+def _as_one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:LONGEST]

@@ -28,53 +28,53 @@ class Outage(NamedTuple):
     sentence: str
 
 
-def note(part: str, sentence: str) -> None:
+def note_outage(part: str, sentence: str) -> None:
     """Note a part's trouble, keeping the beginning of an earlier note. A home without space raises nothing."""
     now = time.monotonic()
     if now - _noted.get(part, float("-inf")) < EVERY:
         return
     _noted[part] = now
-    earlier = find(part)
+    earlier = find_outage(part)
     since = earlier.since if earlier else datetime.now(UTC)
     with suppress(OSError):
-        path = _path(part)
+        path = _note_path(part)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         draft.write_text(f"{since.isoformat()}\n{' '.join(sentence.split())[:LONGEST]}\n")
         draft.replace(path)
 
 
-def clear(part: str) -> None:
+def clear_outage(part: str) -> None:
     """Forget the trouble of a part that works again."""
     _noted.pop(part, None)
     with suppress(OSError):
-        _path(part).unlink(missing_ok=True)
+        _note_path(part).unlink(missing_ok=True)
 
 
-def find(part: str) -> Outage | None:
+def find_outage(part: str) -> Outage | None:
     """Return the noted trouble of a part, unless it is outdated."""
     with suppress(OSError, ValueError):
-        path = _path(part)
+        path = _note_path(part)
         if abs(time.time() - path.stat().st_mtime) < FORGOTTEN:
             since, _, sentence = path.read_text().partition("\n")
             return Outage(part, datetime.fromisoformat(since), sentence.strip())
     return None
 
 
-def of_processes() -> list[Outage]:
+def find_process_outages() -> list[Outage]:
     """Return the processes of `up` that end again and again."""
     with suppress(OSError):
-        names = sorted(path.name for path in _folder().iterdir() if path.name.startswith(PROCESS))
-        return [found for name in names if (found := find(name))]
+        names = sorted(path.name for path in _notes_folder().iterdir() if path.name.startswith(PROCESS))
+        return [found for name in names if (found := find_outage(name))]
     return []
 
 
 PROCESS = "process-"  # prefix of the part for a process of `up`
 
 
-def _path(part: str) -> Path:
-    return _folder() / part
+def _note_path(part: str) -> Path:
+    return _notes_folder() / part
 
 
-def _folder() -> Path:
+def _notes_folder() -> Path:
     return Path(settings.MAILHUB_HOME) / "outages"

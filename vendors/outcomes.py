@@ -277,14 +277,14 @@ def parse_retry_after(value: str | None, *, now: float) -> float:
     (campaigns/engine/claiming/limits.py).
     """
     text = (value or "").strip()
-    waits = [wait for one in _stated(text) if (wait := _seconds(one, now)) is not None]
+    waits = [wait for one in _split_header(text) if (wait := _seconds_until(one, now)) is not None]
     wait = max(waits, default=RETRY_DEFAULT)
     if wait > RETRY_MAX:
         alarms.LONG_RETRY_AFTER.log(log, wait, text[:80])
     return min(wait, RETRY_MAX)
 
 
-def _stated(text: str) -> list[str]:
+def _split_header(text: str) -> list[str]:
     """Split a header that may occur several times. A date contains a comma itself."""
     parts = [part.strip() for part in text.split(",")]
     if not parts[0].isalpha():
@@ -292,7 +292,7 @@ def _stated(text: str) -> list[str]:
     return [f"{day}, {rest}" for day, rest in zip(parts[::2], parts[1::2], strict=False)] if parts[1:] else parts
 
 
-def _seconds(text: str, now: float) -> float | None:
+def _seconds_until(text: str, now: float) -> float | None:
     """Return the seconds until a future moment; None if the text has none."""
     if re.fullmatch(r"[0-9]{1,20}(\.[0-9]{1,20})?", text):
         seconds = float(text)
@@ -354,7 +354,7 @@ def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Colle
     uses only for the recipient or the mail.
     """
     if phase == "dot" and 200 <= code < 300:
-        return Accepted(_evidence(code, text))
+        return Accepted(_relay_evidence(code, text))
     shown = f"smtp {code} at {phase}: {text}"[:TEXT_MAX]
     late = phase in ("rcpt", "data", "dot")
     enhanced = _ENHANCED.match(text) or _ENHANCED_BEHIND.search(text)
@@ -367,7 +367,7 @@ def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Colle
         return NotSent(shown, wait, scope, cause=judged.cause)
     if 500 <= code < 600:
         if late and recipient_codes and {str(code), detail} & set(recipient_codes):
-            return Refused(str(code), _why_refused(phase, code, detail, text), AnswerCause.RECIPIENT)
+            return Refused(str(code), _refusal_sub_type(phase, code, detail, text), AnswerCause.RECIPIENT)
         followed = _follow_policy(judged, detail)
         scope = _scope_of_reply(AnswerProof.REFUSED, code, late and code not in _LOGIN_WANTED, followed, text)
         follows = follows_from(followed.cause, AnswerProof.REFUSED)
@@ -377,7 +377,7 @@ def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Colle
             return NotSent(shown, POLICY_WAIT, scope, pause=True, cause=judged.cause)
         if not late or code in _LOGIN_WANTED or follows.pauses:
             return NotSent(shown, scope="credential", pause=True, cause=judged.cause)
-        return Refused(str(code), _why_refused(phase, code, detail, text), judged.cause)
+        return Refused(str(code), _refusal_sub_type(phase, code, detail, text), judged.cause)
     if phase == "dot":
         return InDoubt(shown, answered=True)
     return NotSent(shown)
@@ -405,7 +405,7 @@ def capacity_wait(expected: float, text: str) -> float:
     return min(stated_wait(text, now=time.time()) or expected or RETRY_DEFAULT, RETRY_MAX)
 
 
-def _why_refused(phase: SmtpPhase, code: int, enhanced: str, text: str) -> str:
+def _refusal_sub_type(phase: SmtpPhase, code: int, enhanced: str, text: str) -> str:
     """Return the sub type of a refusal: a code like 5.1.1, or UNKNOWN_RECIPIENT, only if no word contradicts it.
 
     Such a sub type suppresses the address.
@@ -417,7 +417,7 @@ def _why_refused(phase: SmtpPhase, code: int, enhanced: str, text: str) -> str:
     return UNKNOWN_RECIPIENT if phase == "rcpt" and found == Gone.UNKNOWN else enhanced
 
 
-def _evidence(code: int, text: str) -> str:
+def _relay_evidence(code: int, text: str) -> str:
     """Return the relay's own id of the mail, else the reply itself."""
     found = _QUEUE_ID.search(text)
     return ((found[1] or found[2]) if found else f"{code} {text}".strip())[:TEXT_MAX]

@@ -73,13 +73,13 @@ def are_alone() -> bool:
     return len(owner.objects.order_by("pk").values_list("pk", flat=True)[:2]) < 2
 
 
-def owns(user: Any, vendor_id: int) -> bool:
+def owns_vendor(user: Any, vendor_id: int) -> bool:
     """Return True if the user governs this vendor."""
     mine = owned_vendors(user)
     return mine is None or mine.filter(pk=vendor_id).exists()
 
 
-def governs(user: Any, vendor_id: int) -> bool:
+def governs_vendor(user: Any, vendor_id: int) -> bool:
     """Return the same as `owns`, with one statement for all vendors of a request, whose user object it is."""
     if not hasattr(user, "governed_vendors"):
         mine = owned_vendors(user)

@@ -84,7 +84,7 @@ def put_domain(domain: str, receiver: str, by: history.Actor) -> bool:
             row = ReceiverDomain.objects.create(domain=plain, receiver=receiver)
         else:
             ReceiverDomain.objects.filter(pk=row.pk).update(receiver=receiver)
-        _record(row.pk, plain, before, receiver, by)
+        _record_domain(row.pk, plain, before, receiver, by)
     return True
 
 
@@ -98,7 +98,7 @@ def remove_domain(domain: str, by: history.Actor) -> bool:
             return False
         pk, before = row.pk, row.receiver
         row.delete()
-        _record(pk, plain, before, table_group(plain), by)
+        _record_domain(pk, plain, before, table_group(plain), by)
     return True
 
 
@@ -135,8 +135,8 @@ def _await_others() -> None:
     transaction.on_commit(lambda: refresh_domains(at_once=True), robust=True)
 
 
-def _record(pk: int, domain: str, before: str, after: str, by: history.Actor) -> None:
+def _record_domain(pk: int, domain: str, before: str, after: str, by: history.Actor) -> None:
     if before != after:
         with connection.cursor() as cursor:
             cursor.execute(COUNT_WHOLE, {"receiver": after})
-    history.record(by, ReceiverDomain, [(pk, Said(MOVED, domain=domain, before=before, after=after))])
+    history.record_changes(by, ReceiverDomain, [(pk, Said(MOVED, domain=domain, before=before, after=after))])

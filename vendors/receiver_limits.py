@@ -44,7 +44,7 @@ def change_receiver_limits(
     day. may_be_gone: the receiver needs no domain any more. Returns False if nothing changed. Raises ValidationError.
     """
     receiver_domains.refresh_domains(at_once=True)
-    rows = {row.seconds: row for row in _checked(of, login, receiver, wanted, may_be_gone)}
+    rows = {row.seconds: row for row in _check_limits(of, login, receiver, wanted, may_be_gone)}
     with transaction.atomic():
         locks.lock_vendor(of.pk)
         there = read_receiver_limits(of, login, receiver)
@@ -69,7 +69,7 @@ def change_receiver_limits(
         after = describe_limits(read_receiver_limits(of, login, receiver))
         changed = Said(LIMITED, receiver=receiver, before=before, after=after)
         about: Any = (Credential, login.pk) if login else (Vendor, of.pk)
-        history.record(by, about[0], [(about[1], changed)])
+        history.record_changes(by, about[0], [(about[1], changed)])
     return True
 
 
@@ -110,7 +110,7 @@ def edit_receiver_limits(
 def describe_limits(rows: Iterable[ReceiverLimit]) -> Said:
     """Say the limits of one receiver in a sentence."""
     terms = [row.terms for row in rows]
-    return Said.joined(", ", terms) if terms else Said(NONE)
+    return Said.join_parts(", ", terms) if terms else Said(NONE)
 
 
 def limit_facts(row: ReceiverLimit) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def vendor_today(of: Vendor) -> date:
     return timezone.localdate(timezone=ZoneInfo(of.time_zone))
 
 
-def _checked(
+def _check_limits(
     of: Vendor, login: Credential | None, receiver: str, wanted: Iterable[ReceiverLimit], may_be_gone: bool
 ) -> list[ReceiverLimit]:
     rows = list(wanted)

@@ -62,11 +62,11 @@ def parse_sentinels(url: str) -> SentinelAddress | None:
     if tls and "ca_file" in given:
         tls["ssl_ca_certs"] = given["ca_file"]
     return SentinelAddress(
-        tuple(_node(one) for one in hosts.split(",")),
+        tuple(_parse_node(one) for one in hosts.split(",")),
         unquote(master),
         int(database or 0),
-        _filled({"username": unquote(user), "password": unquote(password)}),
-        _filled(of_sentinels),
+        _without_empty({"username": unquote(user), "password": unquote(password)}),
+        _without_empty(of_sentinels),
         tls,
     )
 
@@ -90,11 +90,11 @@ def celery_url(url: str) -> str:
     return f"redis+socket://{quote(unquote(parts.path))}?virtual_host={query.get('db', ['0'])[0]}"
 
 
-def _filled(values: dict[str, str | None]) -> dict[str, str]:
+def _without_empty(values: dict[str, str | None]) -> dict[str, str]:
     return {name: value for name, value in values.items() if value}
 
 
-def _node(text: str) -> tuple[str, int]:
+def _parse_node(text: str) -> tuple[str, int]:
     parts = urlsplit(f"//{text}")
     if not parts.hostname or parts.username:
         raise ValueError

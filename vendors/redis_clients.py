@@ -51,7 +51,7 @@ class AsyncMasterRedis(AsyncRedis):
             await sentinel.aclose()
 
 
-def connect(url: str, seconds: float = SECONDS) -> Redis:
+def make_client(url: str, seconds: float = SECONDS) -> Redis:
     """Return a client with this timeout for each command. The caller closes it.
 
     For Sentinels, connects to the master that they name at that time; leaves a demoted one at its first refusal to
@@ -90,22 +90,22 @@ class AsyncScript:
         self._pool: Any = redis.connection_pool  # redis-py gives its methods no types
         self._kept: list[Any] = []
 
-    async def run(self, keys: Sequence[str], args: Sequence[Any]) -> Any:
+    async def run_script(self, keys: Sequence[str], args: Sequence[Any]) -> Any:
         """Run the script. Raises RedisError, also after SECONDS without an answer."""
         try:
             async with asyncio.timeout(SECONDS):
-                return await self._run(keys, args)
+                return await self._run_script(keys, args)
         except TimeoutError as error:
             raise RedisTimeout(f"no answer within {SECONDS:g} s") from error
 
-    async def _run(self, keys: Sequence[str], args: Sequence[Any]) -> Any:
+    async def _run_script(self, keys: Sequence[str], args: Sequence[Any]) -> Any:
         connection = self._kept.pop() if self._kept else await self._pool.get_connection()
         try:
             await self._pool.ensure_connection(connection)
             try:
-                return await self._eval(connection, "EVALSHA", self._script.sha, keys, args)
+                return await self._eval_script(connection, "EVALSHA", self._script.sha, keys, args)
             except NoScriptError:  # over the same connection: the pool may lack another
-                return await self._eval(connection, "EVAL", self._script.script, keys, args)
+                return await self._eval_script(connection, "EVAL", self._script.script, keys, args)
         except BaseException:  # an answer may be on its way
             await connection.disconnect(nowait=True)
             raise
@@ -115,20 +115,22 @@ class AsyncScript:
             else:
                 await self._pool.release(connection)
 
-    async def _eval(self, connection: Any, verb: str, script: Any, keys: Sequence[str], args: Sequence[Any]) -> Any:
+    async def _eval_script(
+        self, connection: Any, verb: str, script: Any, keys: Sequence[str], args: Sequence[Any]
+    ) -> Any:
         await connection.send_command(verb, script, len(keys), *keys, *args, check_health=False)
         return await connection.read_response()
 
 
 def try_to_write(url: str, seconds: float) -> None:
     """Write a meaningless key. Raises RedisError if Redis does not answer, is read-only or out of memory."""
-    with connect(url, seconds) as client:
+    with make_client(url, seconds) as client:
         client.set("mailhub:probe", 1, ex=60)
 
 
 def keeps_data(url: str, seconds: float) -> bool | None:
     """Return whether Redis writes its data to disk; None if it does not answer or hides its settings."""
-    with suppress(RedisError), connect(url, seconds) as client:
+    with suppress(RedisError), make_client(url, seconds) as client:
         found: Any = client.config_get("appendonly", "save")
         return found["appendonly"] != "no" or bool(found["save"])
     return None
@@ -159,20 +161,20 @@ def register_worker(url: str, reader: Worker, seconds: float) -> None:
     """Register the worker for this many seconds. Raises WorkerRegistryUnreachable."""
     entry = {"queues": sorted(reader.queues), "slots": reader.slots, "adapters": dict(reader.adapters)}
     entry["until"] = time.time() + seconds
-    _ask(_client(url).hset, KEY, reader.name, json.dumps(entry))
+    _ask_registry(_registry_client(url).hset, KEY, reader.name, json.dumps(entry))
 
 
 def unregister_worker(url: str, name: str) -> None:
     """Remove the worker. Raises WorkerRegistryUnreachable."""
-    _ask(_client(url).hdel, KEY, name)
+    _ask_registry(_registry_client(url).hdel, KEY, name)
 
 
 def registered_workers(url: str) -> list[Worker]:
     """Return workers whose entry has not expired; delete expired ones. Raises WorkerRegistryUnreachable."""
-    found: dict[bytes, bytes] = _ask(_client(url).hgetall, KEY)
+    found: dict[bytes, bytes] = _ask_registry(_registry_client(url).hgetall, KEY)
     entries = {name.decode(): json.loads(entry) for name, entry in found.items()}
     if old := [name for name, entry in entries.items() if entry["until"] < time.time()]:
-        _ask(_client(url).hdel, KEY, *old)
+        _ask_registry(_registry_client(url).hdel, KEY, *old)
     fresh = {name: entry for name, entry in entries.items() if name not in old}
     return [
         Worker(name, frozenset(entry["queues"]), entry["slots"], entry.get("adapters", {}))
@@ -189,34 +191,34 @@ PROCESSES = "mailhub:processes"
 
 def announce_process(url: str, name: str, facts: Mapping[str, str], seconds: int) -> None:
     """Tell of a process for this many seconds of Redis's clock, over a connection of its own; nothing if it is away."""
-    with suppress(RedisError), connect(url, PATIENCE) as client:
+    with suppress(RedisError), make_client(url, PATIENCE) as client:
         now: Any = client.time()
         client.hset(PROCESSES, name, json.dumps({**facts, "until": now[0] + seconds}))
 
 
 def announced_processes(url: str) -> dict[str, dict[str, Any]]:
     """Return the facts of processes by name; delete expired ones. Raises WorkerRegistryUnreachable."""
-    now, found = _ask(_client(url).time)[0], _ask(_client(url).hgetall, PROCESSES)
+    now, found = _ask_registry(_registry_client(url).time)[0], _ask_registry(_registry_client(url).hgetall, PROCESSES)
     entries = {name.decode(): json.loads(entry) for name, entry in found.items()}
     if old := [name for name, entry in entries.items() if entry["until"] < now]:
-        _ask(_client(url).hdel, PROCESSES, *old)
+        _ask_registry(_registry_client(url).hdel, PROCESSES, *old)
     return {name: entry for name, entry in entries.items() if name not in old}
 
 
-def kept(url: str, key: str) -> bytes | None:
+def read_cached(url: str, key: str) -> bytes | None:
     """Return a cached value; None if it has expired or Redis does not answer."""
     with suppress(RedisError):
-        return cast("bytes | None", _client(url).get(key))
+        return cast("bytes | None", _registry_client(url).get(key))
     return None
 
 
-def keep(url: str, key: str, text: str, seconds: float) -> None:
+def cache_text(url: str, key: str, text: str, seconds: float) -> None:
     """Cache a text for this many seconds, if Redis answers."""
     with suppress(RedisError):
-        _client(url).set(key, text, px=max(1, round(1000 * seconds)))
+        _registry_client(url).set(key, text, px=max(1, round(1000 * seconds)))
 
 
-def _ask(verb: Callable[..., Any], *args: Any) -> Any:
+def _ask_registry(verb: Callable[..., Any], *args: Any) -> Any:
     try:
         return verb(*args)
     except RedisError as error:
@@ -224,5 +226,5 @@ def _ask(verb: Callable[..., Any], *args: Any) -> Any:
 
 
 @cache
-def _client(url: str) -> Redis:
-    return connect(url, PATIENCE)
+def _registry_client(url: str) -> Redis:
+    return make_client(url, PATIENCE)

@@ -24,7 +24,7 @@ from vendors.condition.reading import (
 )
 from vendors.condition.values import Condition, Mender, Mending
 from vendors.models import Vendor
-from vendors.ownership import governs, is_disclosed, owned_vendors
+from vendors.ownership import governs_vendor, is_disclosed, owned_vendors
 from vendors.said import gettext_noop, show
 
 OPERATE = "vendors.operate_vendor"  # to pause and resume vendors and credentials
@@ -95,7 +95,7 @@ class Remedy:
     def is_offered_to(self, user: Any) -> bool:
         """Return True if the user can press the button."""
         _page, right = PAGES.get(self.mending.button, ("", ""))
-        return bool(right and user.is_staff and user.has_perm(right) and governs(user, self.vendor_id))
+        return bool(right and user.is_staff and user.has_perm(right) and governs_vendor(user, self.vendor_id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +122,9 @@ def remedies_of(user: Any) -> list[ShutVendor]:
         remedy = Remedy.of(condition, vendor_id, names[vendor_id], login_id)
         if remedy and remedy.address and user.has_perm(PAGES[remedy.mending.button][1]):
             shut.setdefault(remedy.address, ShutVendor(condition, remedy))
-    return sorted(shut.values(), key=_age, reverse=True)
+    return sorted(shut.values(), key=_sort_age, reverse=True)
 
 
-def _age(one: ShutVendor) -> float:
+def _sort_age(one: ShutVendor) -> float:
     """Return the time of its beginning, for sorting; 0 if unknown."""
     return one.condition.since.timestamp() if one.condition.since else 0.0

@@ -29,14 +29,14 @@ WHERE vendor_id = ANY(%s) AND day = (now() AT TIME ZONE 'UTC')::date
 """
 
 
-def add(counted: Mapping[tuple[int, str], int]) -> None:
+def add_counts(counted: Mapping[tuple[int, str], int]) -> None:
     """Add to the counts of today. Keys: a vendor's id, and one of COUNTED."""
     vendors, whats = zip(*counted, strict=True)
     with connection.cursor() as cursor:
         cursor.execute(ADD, [list(vendors), list(whats), list(counted.values())])
 
 
-def of_today(vendor_ids: Collection[int]) -> dict[int, dict[str, int]]:
+def counts_today(vendor_ids: Collection[int]) -> dict[int, dict[str, int]]:
     """Return the counts of each of these vendors, all of COUNTED."""
     found = {vendor_id: dict.fromkeys(COUNTED, 0) for vendor_id in vendor_ids}
     with connection.cursor() as cursor:
@@ -46,7 +46,7 @@ def of_today(vendor_ids: Collection[int]) -> dict[int, dict[str, int]]:
     return found
 
 
-def refused(counts: Mapping[str, int]) -> str:
+def refused_sentence(counts: Mapping[str, int]) -> str:
     """Return a sentence about refused reports that somebody must look at, or ""."""
     parts = [
         f"{counts['forged']:,} without the vendor's proof" if counts["forged"] else "",
@@ -67,7 +67,7 @@ class ReportCounts:
         self._stored_at = float("-inf")
         self._logged_at: dict[tuple[int, str], float] = {}
 
-    def add(self, vendor_id: int, what: str, number: int) -> None:
+    def count_reports(self, vendor_id: int, what: str, number: int) -> None:
         """Count reports. `what`: one of COUNTED."""
         if not number:
             return
@@ -77,7 +77,7 @@ class ReportCounts:
                 return
             counted, self._waiting, self._stored_at = self._waiting, Counter(), time.monotonic()
         try:
-            add(counted)
+            add_counts(counted)
         except (DatabaseError, InterfaceError) as error:
             with self._lock:
                 self._waiting += counted
@@ -92,7 +92,7 @@ class ReportCounts:
             self._logged_at[vendor_id, what] = now
             return True
 
-    def forget(self) -> None:
+    def forget_counts(self) -> None:
         with self._lock:
             self._waiting.clear()
             self._logged_at.clear()

@@ -24,24 +24,24 @@ OVERLAP = timedelta(days=1)  # overlap of the old and the new key
 
 
 @transaction.atomic
-def rotate(vendor: Vendor, at: datetime, credential: Credential | None = None) -> str:
+def rotate_key(vendor: Vendor, at: datetime, credential: Credential | None = None) -> str:
     """Create a signing key and return its secret, which is not shown again. Older keys expire after OVERLAP."""
     secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
-    _store(vendor, secret, at, credential)
+    _store_key(vendor, secret, at, credential)
     return secret
 
 
 @transaction.atomic
-def enter(vendor: Vendor, secret: str, at: datetime, credential: Credential | None = None) -> None:
+def enter_key(vendor: Vendor, secret: str, at: datetime, credential: Credential | None = None) -> None:
     """Store the vendor's own secret for its reports. Older keys expire after OVERLAP.
 
     Raises ValueError for a secret that could prove nothing.
     """
     adapters.load(vendor.adapter).check_report_key(vendor.settings, secret)
-    _store(vendor, secret, at, credential)
+    _store_key(vendor, secret, at, credential)
 
 
-def _store(vendor: Vendor, secret: str, at: datetime, credential: Credential | None) -> None:
+def _store_key(vendor: Vendor, secret: str, at: datetime, credential: Credential | None) -> None:
     before = ReportKey.objects.filter(vendor=vendor, credential=credential)
     before.update(expires_at=Least(Coalesce(F("expires_at"), at + OVERLAP), at + OVERLAP))
     row = ReportKey(vendor=vendor, credential=credential)
@@ -49,7 +49,7 @@ def _store(vendor: Vendor, secret: str, at: datetime, credential: Credential | N
     row.save()
 
 
-def revoke(vendor: Vendor, credential: Credential | None = None) -> int:
+def revoke_keys(vendor: Vendor, credential: Credential | None = None) -> int:
     """Delete all signing keys, or those of a credential, so their reports are refused. Returns the number deleted."""
     rows = ReportKey.objects.filter(vendor=vendor)
     return (rows.filter(credential=credential) if credential else rows).delete()[0]
@@ -104,7 +104,7 @@ def reporting_vendor(slug: str, at: datetime) -> ReportingVendor | None:
     return ReportingVendor(row.pk, row.slug, row.adapter, row.settings, accounts, common)
 
 
-def read(
+def read_for_accounts(
     read_by: Callable[[ReportSource], Sequence[Stated]], vendor: ReportingVendor
 ) -> tuple[list[Stated], tuple[int, ...]]:
     """Return the content of a request, and the credentials it speaks for; empty: all of the vendor's.
@@ -112,7 +112,7 @@ def read(
     `read_by`: reads the request with one proof, and raises NotTheVendor if it does not match. A request that two
     credentials prove, as with two of one account, speaks for both. Passes on the errors of `read_by`.
     """
-    found = list(_proved(read_by, vendor.accounts))
+    found = list(_read_by_accounts(read_by, vendor.accounts))
     if not found:
         if vendor.common is None:
             raise NotTheVendor
@@ -120,7 +120,7 @@ def read(
     return found[0][0], tuple(credential for _, credentials in found for credential in credentials)
 
 
-def _proved(
+def _read_by_accounts(
     read_by: Callable[[ReportSource], Sequence[Stated]], accounts: Sequence[ReportProof]
 ) -> Iterator[tuple[list[Stated], tuple[int, ...]]]:
     for account in accounts:

@@ -20,10 +20,10 @@ def find_reporting(vendor_ids: Collection[int]) -> set[int]:
     keys = ReportKey.objects.filter(vendor=OuterRef("pk"))
     rows = Vendor.objects.filter(pk__in=vendor_ids).only("adapter", "settings").order_by()
     found: Any = rows.annotate(has_key=Exists(keys))
-    return {row.pk for row in found if _reports(row, row.has_key)}
+    return {row.pk for row in found if _can_report(row, row.has_key)}
 
 
-def _reports(vendor: Vendor, has_key: bool) -> bool:
+def _can_report(vendor: Vendor, has_key: bool) -> bool:
     try:
         kind = adapters.load(vendor.adapter)
         if issubclass(kind, FetchesReports) and kind.fetches_reports(vendor.settings):

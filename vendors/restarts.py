@@ -17,13 +17,13 @@ from vendors.said import Said, gettext_noop
 NAMED = 5  # workers named in a sentence; of more only the number is given
 
 
-def needed() -> list[str]:
+def needed_restarts() -> list[str]:
     """Return a sentence for each adapter in use that some worker lacks or has in another version.
 
     Raises WorkerRegistryUnreachable.
     """
     used = Vendor.objects.order_by("adapter").values_list("adapter", flat=True).distinct()
-    return [sentence for name in used for sentence in of_adapter(name)]
+    return [sentence for name in used for sentence in restarts_for(name)]
 
 
 ABSENT = (
@@ -36,36 +36,36 @@ OTHER = (
 )
 
 
-def of_adapter(name: str) -> list[str]:
+def restarts_for(name: str) -> list[str]:
     """Return the same for one adapter. Raises WorkerRegistryUnreachable."""
     if adapters.is_built_in(name):
         return []
     by_version: defaultdict[str | None, list[str]] = defaultdict(list)
     for worker in redis_clients.registered_workers(settings.REDIS_URL):
         by_version[worker.adapters.get(name)].append(worker.name)
-    here = adapters.of_others().get(name)
+    here = adapters.list_others().get(name)
     absent = by_version.pop(None, [])
-    found: list[str] = [Said(ABSENT[len(absent) > 1], workers=_names(absent), name=name)] if absent else []
+    found: list[str] = [Said(ABSENT[len(absent) > 1], workers=_name_workers(absent), name=name)] if absent else []
     return found + [
-        Said(OTHER[len(workers) > 1], workers=_names(workers), version=version, name=name, here=here)
+        Said(OTHER[len(workers) > 1], workers=_name_workers(workers), version=version, name=name, here=here)
         for version, workers in by_version.items()
         if here is not None and version != here
     ]
 
 
-def after_adding(name: str) -> list[str]:
+def restarts_after_adding(name: str) -> list[str]:
     """Return sentences for a user who has just given a vendor this adapter."""
     if adapters.is_built_in(name):
         return []
     try:
-        sentences = of_adapter(name)
+        sentences = restarts_for(name)
     except redis_clients.WorkerRegistryUnreachable:
         sentences = [Said(gettext_noop("which workers know it is unknown, as Redis does not answer"))]
     rest = gettext_noop("web and API, if they began before the adapter %(name)s was installed, need a restart too")
     return [*sentences, Said(rest, name=name)]
 
 
-def _names(workers: Iterable[str]) -> str:
+def _name_workers(workers: Iterable[str]) -> str:
     names = sorted(workers)
     if len(names) == 1:
         return f"worker {names[0]}"

@@ -28,7 +28,7 @@ _rewordings: ContextVar[Mapping[str, str] | None] = ContextVar("rewordings", def
 
 
 @contextmanager
-def reworded(forms: Mapping[str, str]) -> Iterator[None]:
+def reword_forms(forms: Mapping[str, str]) -> Iterator[None]:
     """Show sentences of these forms by other ones within the block: the same values in the words of its readers."""
     before = _rewordings.set(forms)
     try:
@@ -54,19 +54,19 @@ class Said(str):
     def __new__(cls, form: str, **values: Any) -> Self:
         """Mark `form` for translation where it is written. Without values it is a plain text, not a format string."""
         kept = {name: one if isinstance(one, (int, float, str, Decimal)) else str(one) for name, one in values.items()}
-        english = form % {name: _english(one) for name, one in kept.items()} if kept else form
+        english = form % {name: _english_value(one) for name, one in kept.items()} if kept else form
         made = super().__new__(cls, english)
         made.form, made.values = form, kept
         return made
 
     @classmethod
-    def joined(cls, between: str, parts: Iterable[str]) -> Self:
+    def join_parts(cls, between: str, parts: Iterable[str]) -> Self:
         """Return the parts with `between` between them. Each stays a Said or somebody's words."""
         values = {f"part{number}": part for number, part in enumerate(parts)}
         return cls(between.replace("%", "%%").join(f"%({name})s" for name in values), **values)
 
     @classmethod
-    def either(cls, parts: Iterable[str]) -> str:
+    def join_either(cls, parts: Iterable[str]) -> str:
         """Return the parts with "or" between them."""
         return reduce(lambda first, last: cls(EITHER, first=first, last=last), parts)
 
@@ -75,17 +75,17 @@ class Said(str):
         return self
 
     def __reduce__(self) -> Any:
-        return _decoded, (self.data,)
+        return _decode_said, (self.data,)
 
     @classmethod
-    def counted(cls, one: str, many: str, **values: Any) -> Self:
+    def count_form(cls, one: str, many: str, **values: Any) -> Self:
         """Return the sentence of one thing or of many, as the value `count` says."""
         return cls(one if values["count"] == 1 else many, **values)
 
     @property
     def data(self) -> dict[str, Any]:
         """Form and values for a JSON column."""
-        values = {name: _to_json(one) for name, one in self.values.items()}
+        values = {name: _encode_value(one) for name, one in self.values.items()}
         return {FORM: self.form, VALUES: values}
 
 
@@ -94,19 +94,19 @@ def count_of(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
-def _to_json(value: Any) -> Any:
+def _encode_value(value: Any) -> Any:
     if isinstance(value, Decimal):
         return {DECIMAL: f"{value:f}"}
     return value.data if isinstance(value, Said) else value
 
 
-def _from_json(value: Any) -> Any:
+def _decode_value(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    return Decimal(value[DECIMAL]) if DECIMAL in value else _decoded(value)
+    return Decimal(value[DECIMAL]) if DECIMAL in value else _decode_said(value)
 
 
-def _english(value: Any) -> str:
+def _english_value(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, Decimal):
@@ -122,10 +122,10 @@ def show(text: str) -> str:
 
     form = (_rewordings.get() or {}).get(text.form, text.form)
     form = gettext(form) if form else ""  # gettext("") is the head of the catalogue
-    return form % {name: _shown(one) for name, one in text.values.items()} if text.values else form
+    return form % {name: _show_value(one) for name, one in text.values.items()} if text.values else form
 
 
-def _shown(value: Any) -> str:
+def _show_value(value: Any) -> str:
     from django.utils import formats
 
     if isinstance(value, str):
@@ -155,13 +155,13 @@ def read(text: str, data: Any) -> str:
     if not data or not text:
         return text
     try:
-        found = _decoded(data)
+        found = _decode_said(data)
     except (KeyError, TypeError, ValueError, ArithmeticError):  # of a version that keeps it otherwise
         return text
     whole = found == text or (len(text) >= SHORTEST and found.startswith(text))
     return found if whole else text
 
 
-def _decoded(data: Any) -> Said:
-    values = {name: _from_json(one) for name, one in data[VALUES].items()}
+def _decode_said(data: Any) -> Said:
+    values = {name: _decode_value(one) for name, one in data[VALUES].items()}
     return Said(data[FORM], **values)

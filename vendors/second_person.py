@@ -1,9 +1,9 @@
 """Confirmation by a second person of changes to where mail goes or which account sends it.
 
-Such a change concerns a vendor (`configuration.moves`) or a credential (its secret, or the name by which programs find
-it). It is stored as a `VendorChange` and does nothing until another user with the same right confirms it. It is then
-applied by the same functions as an unconfirmed change, and treated as a move to another account. If it is still the
-same account, a person can settle the messages in doubt (campaigns/engine/doubts/resolve.py).
+Such a change concerns a vendor (`configuration.moved_fields`) or a credential (its secret, or the name by which
+programs find it). It is stored as a `VendorChange` and does nothing until another user with the same right confirms it.
+It is then applied by the same functions as an unconfirmed change, and treated as a move to another account. If it is
+still the same account, a person can settle the messages in doubt (campaigns/engine/doubts/resolve.py).
 
 The secret of a new credential waits in the same way, and a new vendor stays paused until it is confirmed. So no
 entitlement or route made by one person can lead mail to a place that nobody else has seen. Commands in a shell need no
@@ -53,14 +53,14 @@ def hold_vendor(row: Vendor, fields: Collection[str], by: Actor) -> list[str]:
     can confirm the vendor in between.
     """
     held = [name for name in OF_VENDORS if name in fields]
-    if not held or not is_needed() or not configuration.moves(row):
+    if not held or not is_needed() or not configuration.moved_fields(row):
         return []
     wanted = {name: getattr(row, name) for name in held}
     with transaction.atomic():
         stored = locks.lock_vendor(row.pk)
         if _is_new(stored):
             return []
-        _ask(stored, None, wanted, {}, by)
+        _store_request(stored, None, wanted, {}, by)
     for name in held:
         setattr(row, name, getattr(stored, name))
     return held
@@ -76,7 +76,7 @@ def hold_credential(row: Credential, fields: Collection[str], by: Actor) -> list
     with transaction.atomic():
         vendor = locks.lock_vendor(row.vendor_id)
         stored = Credential.objects.get(pk=row.pk)
-        _ask(vendor, stored, wanted, secret, by)
+        _store_request(vendor, stored, wanted, secret, by)
     for name in held:
         setattr(row, name, getattr(stored, name))
     return held
@@ -96,7 +96,7 @@ def hold_new_credential(row: Any, by: Actor) -> bool:
         row.secret, row.paused = {}, True
         row.paused_reason, row.paused_reason_said = WAITS, WAITS.data
         row.save()
-        _ask(vendor, row, {}, secret, by)
+        _store_request(vendor, row, {}, secret, by)
     return True
 
 
@@ -108,7 +108,7 @@ def hold_new_vendor(row: Vendor, by: Actor) -> bool:
         row.paused, row.unconfirmed = True, True
         row.paused_reason, row.paused_reason_said = NEW, NEW.data
         row.save()
-        _ask(row, None, BEGIN, {}, by)
+        _store_request(row, None, BEGIN, {}, by)
     return True
 
 
@@ -119,14 +119,14 @@ def hold_new(vendor_id: int, by: Actor) -> bool:
     with transaction.atomic():
         vendor = locks.lock_vendor(vendor_id)
         if _is_new(vendor):
-            _ask(vendor, None, BEGIN, {}, by)
+            _store_request(vendor, None, BEGIN, {}, by)
             return True
     return False
 
 
 def name_pause(vendor_id: int, reason: str) -> str:
     """Return the reason to store for a shell's pause. A new vendor stays new, so resuming it needs confirmation."""
-    return Said.joined("; ", [NEW, reason]) if _is_new(Vendor.objects.get(pk=vendor_id)) else reason
+    return Said.join_parts("; ", [NEW, reason]) if _is_new(Vendor.objects.get(pk=vendor_id)) else reason
 
 
 def _is_new(vendor: Vendor) -> bool:
@@ -138,22 +138,24 @@ def _is_new(vendor: Vendor) -> bool:
     return vendor.paused and (vendor.unconfirmed or asked.exists())
 
 
-def waiting(vendor: Vendor) -> list[VendorChange]:
+def open_changes(vendor: Vendor) -> list[VendorChange]:
     """Return the open changes of a vendor and its credentials."""
     return list(VendorChange.objects.filter(vendor=vendor, outcome="").select_related("vendor", "credential__vendor"))
 
 
-def describe(change: VendorChange) -> list[tuple[str, Any, Any]]:
+def describe_change(change: VendorChange) -> list[tuple[str, Any, Any]]:
     """Return name, stored value and wanted value of each field, shortened. Secrets are only said to be replaced."""
-    return [(name, history.brief(old), history.brief(new)) for name, old, new in _described(change)]
+    return [
+        (name, history.shorten_settings(old), history.shorten_settings(new)) for name, old, new in _change_lines(change)
+    ]
 
 
-def show(change: VendorChange) -> list[tuple[str, Any, Any]]:
+def show_change(change: VendorChange) -> list[tuple[str, Any, Any]]:
     """Return the same for the person who decides: multi-line texts, such as descriptions, show every changed line."""
-    return [line for name, old, new in _described(change) for line in _lines(name, old, new)]
+    return [line for name, old, new in _change_lines(change) for line in _changed_lines(name, old, new)]
 
 
-def _described(change: VendorChange) -> Iterator[tuple[str, Any, Any]]:
+def _change_lines(change: VendorChange) -> Iterator[tuple[str, Any, Any]]:
     row: Any = change.credential or change.vendor
     if change.fields == BEGIN:
         facts = {"adapter": row.adapter, **row.settings, "sandbox": row.sandbox}
@@ -172,19 +174,19 @@ def _described(change: VendorChange) -> Iterator[tuple[str, Any, Any]]:
         yield "secret", "", ", ".join(sorted(change.secret))
 
 
-def _lines(name: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
+def _changed_lines(name: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
     """Yield the change, without the equal lines at both ends of a multi-line text."""
     if not (isinstance(old, str) and isinstance(new, str) and "\n" in old + new):
         yield name, old, new
         return
     before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
-    alike = _alike(before, after)
+    alike = _count_alike(before, after)
     before, after = before[alike:], after[alike:]
-    ends = _alike(before[::-1], after[::-1])
+    ends = _count_alike(before[::-1], after[::-1])
     yield f"{name}:{alike + 1}", "".join(before[: len(before) - ends]), "".join(after[: len(after) - ends])
 
 
-def _alike(one: list[str], other: list[str]) -> int:
+def _count_alike(one: list[str], other: list[str]) -> int:
     """Return the number of equal lines from the start."""
     return sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(one, other, strict=False)))
 
@@ -192,25 +194,25 @@ def _alike(one: list[str], other: list[str]) -> int:
 def may_confirm(change: VendorChange, user: User) -> bool:
     """Return True if the user may confirm: did not request it, has the right, and governs the vendor."""
     asked = change.asked_by_id == user.pk or change.asked_name == user.get_username()
-    return not asked and user.has_perm(RIGHT) and ownership.owns(user, change.vendor_id)
+    return not asked and user.has_perm(RIGHT) and ownership.owns_vendor(user, change.vendor_id)
 
 
-def confirm(change_id: int, user: User) -> list[Credential]:
+def confirm_change(change_id: int, user: User) -> list[Credential]:
     """Make the change. Returns the credentials that this paused. Raises CannotConfirm.
 
     An outdated change is closed instead.
     """
     with transaction.atomic():
-        change, vendor = _locked(change_id)
+        change, vendor = _lock_change(change_id)
         by, paused = Actor(user.get_username(), user.pk), list[Credential]()
         if not may_confirm(change, user):
             raise CannotConfirm(
                 gettext_noop("somebody else has to confirm it, who may change vendors and has not asked for it")
             )
-        fits = change.basis == _basis(vendor, change.credential)
+        fits = change.basis == _digest_basis(vendor, change.credential)
         if fits:
-            paused = _made(change, vendor, by)
-        _decide(change, VendorChange.Outcome.CONFIRMED if fits else VendorChange.Outcome.OUTDATED, by)
+            paused = _make_change(change, vendor, by)
+        _close_change(change, VendorChange.Outcome.CONFIRMED if fits else VendorChange.Outcome.OUTDATED, by)
     if not fits:
         raise CannotConfirm(
             gettext_noop("it was changed since this was asked for, so nothing was done: ask for it again")
@@ -218,19 +220,19 @@ def confirm(change_id: int, user: User) -> list[Credential]:
     return paused
 
 
-def refuse(change_id: int, user: User) -> VendorChange.Outcome:
+def refuse_change(change_id: int, user: User) -> VendorChange.Outcome:
     """Close the change without making it: withdrawn if its requester decides, else refused. Raises CannotConfirm."""
     with transaction.atomic():
-        change, _vendor = _locked(change_id)
+        change, _vendor = _lock_change(change_id)
         mine = change.asked_by_id == user.pk
         if not mine and not may_confirm(change, user):
             raise CannotConfirm(gettext_noop("you may not decide about changes of this vendor"))
         outcome = VendorChange.Outcome.WITHDRAWN if mine else VendorChange.Outcome.REFUSED
-        _decide(change, outcome, Actor(user.get_username(), user.pk))
+        _close_change(change, outcome, Actor(user.get_username(), user.pk))
         return outcome
 
 
-def _locked(change_id: int) -> tuple[VendorChange, Vendor]:
+def _lock_change(change_id: int) -> tuple[VendorChange, Vendor]:
     """Lock the open change and its vendor, like every change of a vendor. The later of two deciders is refused."""
     found = VendorChange.objects.filter(pk=change_id).values_list("vendor", flat=True).first()
     locks.take_turn(found or 0)
@@ -242,32 +244,32 @@ def _locked(change_id: int) -> tuple[VendorChange, Vendor]:
     return change, vendor
 
 
-def _made(change: VendorChange, vendor: Vendor, by: Actor) -> list[Credential]:
+def _make_change(change: VendorChange, vendor: Vendor, by: Actor) -> list[Credential]:
     """Make the change with the functions for immediate changes, and record who requested and who confirmed it."""
     parts = [
-        history.replaced(name) if name == "secret" else history.change(name, old, new)
-        for name, old, new in describe(change)
+        history.replaced_sentence(name) if name == "secret" else history.change_sentence(name, old, new)
+        for name, old, new in describe_change(change)
     ]
     what = Said(
         gettext_noop("%(changes)s (asked for by %(asker)s, confirmed by %(person)s)"),
-        changes=Said.joined("; ", parts), asker=change.asked_name, person=by.name,
+        changes=Said.join_parts("; ", parts), asker=change.asked_name, person=by.name,
     )  # fmt: skip
     login = change.credential
     if login is None:
         fields = change.fields | (BEGUN if change.fields == BEGIN else {})
         for name, value in fields.items():
             setattr(vendor, name, value)
-        history.record(by, Vendor, [(vendor.pk, what)])
+        history.record_changes(by, Vendor, [(vendor.pk, what)])
         return configuration.save_vendor(vendor, fields, by)
     if change.fields:
         Credential.objects.filter(pk=login.pk).update(**change.fields)
     if change.secret:
         configuration.save_secret(login, change.secret, by)
-    history.record(by, Credential, [(login.pk, what)])
+    history.record_changes(by, Credential, [(login.pk, what)])
     return []
 
 
-def _decide(change: VendorChange, outcome: VendorChange.Outcome, by: Actor) -> None:
+def _close_change(change: VendorChange, outcome: VendorChange.Outcome, by: Actor) -> None:
     """Close the change and erase its secret; only the credential keeps one."""
     VendorChange.objects.filter(pk=change.pk, outcome="").update(
         outcome=outcome, decided_by=by.name[:150], decided_at=Now(), secret={}
@@ -275,30 +277,30 @@ def _decide(change: VendorChange, outcome: VendorChange.Outcome, by: Actor) -> N
     if outcome != VendorChange.Outcome.CONFIRMED:
         model = Credential if change.credential_id else Vendor
         what = Said(gettext_noop("change %(change)s %(outcome)s"), change=str(change.pk), outcome=Said(outcome.value))
-        history.record(by, model, [(change.credential_id or change.vendor_id, what)])
+        history.record_changes(by, model, [(change.credential_id or change.vendor_id, what)])
 
 
-def _ask(vendor: Vendor, login: Credential | None, fields: Any, secret: Any, by: Actor) -> None:
+def _store_request(vendor: Vendor, login: Credential | None, fields: Any, secret: Any, by: Actor) -> None:
     """Store the request in place of an earlier open one. The vendor must be locked."""
     earlier = VendorChange.objects.filter(vendor=vendor, credential=login, outcome="")
     earlier.update(outcome=VendorChange.Outcome.WITHDRAWN, decided_by=by.name[:150], decided_at=Now(), secret={})
     change = VendorChange(
-        vendor=vendor, credential=login, fields=fields, secret=secret, basis=_basis(vendor, login), asked_by_id=by.id,
-        asked_name=by.name[:150],
+        vendor=vendor, credential=login, fields=fields, secret=secret, basis=_digest_basis(vendor, login),
+        asked_by_id=by.id, asked_name=by.name[:150],
     )  # fmt: skip
     change.save()
     parts = [
         Said(name) if name == "secret" else Said("%(name)s → %(new)s", name=Said(name), new=str(new))
-        for name, _old, new in describe(change)
+        for name, _old, new in describe_change(change)
     ]
     what = Said(
         gettext_noop("asked for %(changes)s: it waits for a second person"),
-        changes=Said.joined("; ", parts or [Said(gettext_noop("nothing"))]),
+        changes=Said.join_parts("; ", parts or [Said(gettext_noop("nothing"))]),
     )
-    history.record(by, Credential if login else Vendor, [((login or vendor).pk, what)])
+    history.record_changes(by, Credential if login else Vendor, [((login or vendor).pk, what)])
 
 
-def _basis(vendor: Vendor, login: Credential | None) -> str:
+def _digest_basis(vendor: Vendor, login: Credential | None) -> str:
     """Return a digest of the rows the change is about; for a credential that includes where its secret would go."""
     vendor = Vendor.objects.get(pk=vendor.pk)
     facts: list[Any] = [vendor.adapter, vendor.settings, vendor.sandbox]

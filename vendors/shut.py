@@ -57,7 +57,7 @@ SELECT l.id, l.vendor_id FROM vendors_credential l JOIN vendors_vendor v ON v.id
 """
 
 
-def _of_logins(what: str) -> RawSQL:
+def _annotate_logins(what: str) -> RawSQL:
     """Return an annotation of credentials."""
     return RawSQL(
         f"SELECT {what} FROM vendors_credential l JOIN vendors_vendor v ON v.id = l.vendor_id"
@@ -67,6 +67,6 @@ def _of_logins(what: str) -> RawSQL:
     )
 
 
-OF_LOGINS = _of_logins(WHY)
-BRIEF_OF_LOGINS = _of_logins(BRIEF)
+OF_LOGINS = _annotate_logins(WHY)
+BRIEF_OF_LOGINS = _annotate_logins(BRIEF)
 gettext_noop("credential %(name)s paused")  # without a reason

@@ -20,7 +20,7 @@ from urllib.parse import SplitResult, urlsplit
 from django.conf import settings
 
 from vendors.adapters.http_client import HttpConnection, header
-from vendors.adapters.transport import connect
+from vendors.adapters.transport import open_wire
 from vendors.outcomes import CallError, parse_retry_after
 from vendors.said import Said
 
@@ -74,68 +74,70 @@ class PostResult:
     timed_out: bool = False
 
     @property
-    def taken(self) -> bool:
+    def is_taken(self) -> bool:
         return self.status is not None and 200 <= self.status < 300
 
 
-def check(url: str) -> None:
+def check_url(url: str) -> None:
     """Check the URL itself; its addresses are checked before each call. Raises Forbidden."""
-    _check_port(_port(_parts(url)))
+    _check_port(_port_of(_split_url(url)))
 
 
-async def post(url: str, body: bytes, headers: Mapping[str, str]) -> PostResult:
+async def post_once(url: str, body: bytes, headers: Mapping[str, str]) -> PostResult:
     """Post once, within DEADLINE including the look-up of the name. Never raises because of receiver or network."""
-    return await _call("POST", url, body, {"Content-Type": "application/json", **headers})
+    return await _call_once("POST", url, body, {"Content-Type": "application/json", **headers})
 
 
-async def get(url: str) -> PostResult:
+async def get_once(url: str) -> PostResult:
     """Do the same by GET, for a URL that only needs to be called."""
-    return await _call("GET", url, b"", {})
+    return await _call_once("GET", url, b"", {})
 
 
-async def _call(method: str, url: str, body: bytes, headers: Mapping[str, str]) -> PostResult:
+async def _call_once(method: str, url: str, body: bytes, headers: Mapping[str, str]) -> PostResult:
     connection: HttpConnection | None = None
     try:
         async with asyncio.timeout(DEADLINE):
-            parts = _parts(url)
-            address, port = await _resolve(parts)
-            connection = await _connect(parts, address, port)
-            return _read((await connection.exchange(_request(method, parts, body, headers))).status, connection)
+            parts = _split_url(url)
+            address, port = await _resolve_host(parts)
+            connection = await _connect_checked(parts, address, port)
+            return _read_result(
+                (await connection.exchange(_build_request(method, parts, body, headers))).status, connection
+            )
     except TimeoutError:
         if connection is not None and connection.status is not None:  # only the status counts
-            return _read(connection.status, connection)
+            return _read_result(connection.status, connection)
         return PostResult(None, f"no answer within {DEADLINE:g} s", timed_out=True)
     except Forbidden as why:
         return PostResult(None, str(why))
     except CallError as why:
         if why.status is not None and connection is not None:
-            return _read(why.status, connection)
-        return PostResult(None, type(why.__cause__).__name__ if why.__cause__ else _reason(why))
+            return _read_result(why.status, connection)
+        return PostResult(None, type(why.__cause__).__name__ if why.__cause__ else _short_reason(why))
     finally:
         if connection is not None:
             connection.abort()
 
 
-def _request(method: str, parts: SplitResult, body: bytes, headers: Mapping[str, str]) -> bytes:
+def _build_request(method: str, parts: SplitResult, body: bytes, headers: Mapping[str, str]) -> bytes:
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     lines = {"Host": parts.netloc, "User-Agent": "mailhub", **headers}
     lines |= {"Accept": "*/*", "Connection": "close", "Content-Length": str(len(body))}
     return f"{method} {target} HTTP/1.1\r\n".encode() + b"".join(header(*one) for one in lines.items()) + b"\r\n" + body
 
 
-def _read(status: int, connection: HttpConnection) -> PostResult:
+def _read_result(status: int, connection: HttpConnection) -> PostResult:
     wait = 0.0
     if status in WAITS and "retry-after" in connection.headers:
         wait = parse_retry_after(connection.headers["retry-after"], now=time.time())
     return PostResult(status, f"HTTP {status}", wait)
 
 
-def _reason(error: CallError) -> str:
+def _short_reason(error: CallError) -> str:
     """Return the error's reason without the part after a colon, which may be the receiver's text."""
     return error.reason.partition(":")[0].replace("the vendor", "the receiver")
 
 
-def _parts(url: str) -> SplitResult:
+def _split_url(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018  the parser looks at the port only when asked
@@ -155,7 +157,7 @@ def _parts(url: str) -> SplitResult:
     return parts
 
 
-def _port(parts: SplitResult) -> int:
+def _port_of(parts: SplitResult) -> int:
     return parts.port if parts.port is not None else 443 if parts.scheme == "https" else 80
 
 
@@ -171,40 +173,40 @@ def _check_port(port: int) -> None:
         )
 
 
-async def _resolve(parts: SplitResult) -> tuple[str, int]:
+async def _resolve_host(parts: SplitResult) -> tuple[str, int]:
     """Return the host's first address, and the port. Raises Forbidden if any address is not public."""
-    port = _port(parts)
+    port = _port_of(parts)
     ask = partial(socket.getaddrinfo, parts.hostname, port, type=socket.SOCK_STREAM)
     try:
-        found = await asyncio.get_running_loop().run_in_executor(_resolvers(), ask)
+        found = await asyncio.get_running_loop().run_in_executor(_resolver_pool(), ask)
     except (OSError, UnicodeError) as why:
-        raise _nowhere(parts, str(why)) from why
+        raise _not_public(parts, str(why)) from why
     addresses = [str(entry[4][0]) for entry in found]
     for address in addresses:
-        for one in _meant(ipaddress.ip_address(address.partition("%")[0])):
-            _permit(parts, one)
+        for one in _addresses_meant(ipaddress.ip_address(address.partition("%")[0])):
+            _permit_address(parts, one)
     _check_port(port)
     return addresses[0], port
 
 
 @cache
-def _resolvers() -> ThreadPoolExecutor:
+def _resolver_pool() -> ThreadPoolExecutor:
     """Return a separate pool, so that a silent name server delays no other look-ups of the process."""
     return ThreadPoolExecutor(RESOLVERS, thread_name_prefix="resolver")
 
 
 @cache
-def _tls() -> ssl.SSLContext:
+def _tls_context() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-def _nowhere(parts: SplitResult, why: str) -> Forbidden:
+def _not_public(parts: SplitResult, why: str) -> Forbidden:
     """Return the same error for unknown and internal names, so that clients learn nothing of our network."""
     log.info("no webhook may go to %s: %s", parts.hostname, why)
     return Forbidden(Said("no address of the public network was found for %(host)s", host=parts.hostname))
 
 
-def _meant(ip: Address) -> list[Address]:
+def _addresses_meant(ip: Address) -> list[Address]:
     """Return the addresses to check: the IPv4 addresses inside an IPv6 address, or the address itself."""
     if isinstance(ip, ipaddress.IPv4Address):
         return [ip]
@@ -215,7 +217,7 @@ def _meant(ip: Address) -> list[Address]:
     return [ip, *(ip.teredo or ())]
 
 
-def _permit(parts: SplitResult, ip: Address) -> None:
+def _permit_address(parts: SplitResult, ip: Address) -> None:
     networks = [ipaddress.ip_network(network) for network in settings.WEBHOOK_NETWORKS]
     if any(ip in network for network in networks if network.version == ip.version):
         return
@@ -224,10 +226,10 @@ def _permit(parts: SplitResult, ip: Address) -> None:
     inside = isinstance(ip, ipaddress.IPv6Address) and ip.is_site_local
     inside = inside or any(ip in network for network in NOWHERE if network.version == ip.version)
     if not ip.is_global or ip.is_multicast or ip.is_reserved or inside:
-        raise _nowhere(parts, f"it leads to {ip}")
+        raise _not_public(parts, f"it leads to {ip}")
 
 
-async def _connect(parts: SplitResult, address: str, port: int) -> HttpConnection:
+async def _connect_checked(parts: SplitResult, address: str, port: int) -> HttpConnection:
     """Connect to the checked address, even if the name now resolves to another. The certificate must match the name."""
-    tls = _tls() if parts.scheme == "https" else None
-    return await connect(partial(HttpConnection, ANSWER_MAX, DEADLINE), address, port, tls, name=parts.hostname or "")
+    tls = _tls_context() if parts.scheme == "https" else None
+    return await open_wire(partial(HttpConnection, ANSWER_MAX, DEADLINE), address, port, tls, name=parts.hostname or "")

@@ -14,7 +14,7 @@ from campaigns.doors.admin_base import Scoped
 from campaigns.lists.admin import SponsorFilter
 from campaigns.models import RecipientAnswer
 from vendors.history import Actor
-from vendors.listing import choice, flag
+from vendors.listing import choice_column, flag_column
 from vendors.said import show
 
 AT_ONCE = 1_000  # answers in one action
@@ -29,11 +29,11 @@ class RecipientAnswerAdmin(Scoped):
         "id",
         "whose",
         "writer",
-        choice("kind"),
-        flag("near", "Perhaps a stop", "warn"),
+        choice_column("kind"),
+        flag_column("near", "Perhaps a stop", "warn"),
         "readable_text",
         "campaign",
-        choice("outcome"),
+        choice_column("outcome"),
     ]
     list_display += ["decided_by", "written_at"]
     list_filter = ["outcome", "near", "kind", SponsorFilter]

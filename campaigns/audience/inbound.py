@@ -32,7 +32,7 @@ from campaigns.suppression.lists import NewSuppression
 from campaigns.texts.phone_numbers import e164
 from vendors import alarms
 from vendors.adapters.reports import InboundText
-from vendors.instants import in_utc
+from vendors.instants import convert_to_utc
 from vendors.models import Credential, Vendor
 from vendors.said import Said, gettext_noop
 
@@ -122,7 +122,7 @@ def _store(vendor: Vendor, one: InboundText, credentials: Sequence[int]) -> Inbo
         "to": to,
         "text": _stored(one.text),
         "command": command_of(one.text, identity).value,
-        "at": one.at and in_utc(one.at),
+        "at": one.at and convert_to_utc(one.at),
     }
     with connection.cursor() as cursor:
         cursor.execute(ONE_SENDER, [sender])

@@ -72,7 +72,7 @@ def mark_read(answer_id: int, by: Actor) -> bool:
 def _decide(row: RecipientAnswer, outcome: RecipientAnswer.Outcome, by: Actor, what: Said) -> None:
     row.outcome, row.decided_by, row.decided_at = outcome, by.name[:150], timezone.now()
     row.save(update_fields=["outcome", "decided_by", "decided_at"])
-    history.record(by, RecipientAnswer, [(row.pk, what)])
+    history.record_changes(by, RecipientAnswer, [(row.pk, what)])
 
 
 def _has_started(row: RecipientAnswer, sponsor_id: int) -> bool:

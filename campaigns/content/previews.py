@@ -35,7 +35,7 @@ def letters(
         message = ClaimedMessage(id, f"preview-{id}", recipient, dict(fields))
         letter = letter_of(campaign, content, message, budget, links=links)
         if not isinstance(letter, Letter):
-            raise BadInput(Said.joined(": ", (recipient, letter.sub_type)))
+            raise BadInput(Said.join_parts(": ", (recipient, letter.sub_type)))
         made.append(letter)
     return made
 

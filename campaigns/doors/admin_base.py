@@ -69,7 +69,7 @@ class CreatedFilter(admin.ListFilter):
 class OfSeenVendors(OfOwnVendors):
     """Filters by vendor, among those the user may see."""
 
-    def offered(self, user: Any) -> Any:
+    def offered_vendors(self, user: Any) -> Any:
         return entitlements.vendors_seen(user).order_by().values("pk")
 
 

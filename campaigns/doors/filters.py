@@ -19,7 +19,7 @@ from campaigns.engine.lifecycle import GROUPS, in_group
 from campaigns.models import Job
 from campaigns.models.jobs import DOUBTS, FAILED
 from campaigns.models.states import DONE, PARENTS, S, Status
-from vendors.instants import FIRST, LAST, in_utc
+from vendors.instants import FIRST, LAST, convert_to_utc
 from vendors.said import Said
 
 REVERSED = gettext_lazy("the first day, %(first)s, is after the last, %(last)s")
@@ -92,7 +92,7 @@ def moment(typed: str) -> datetime:
         day = parse_date(typed)
         found = datetime.combine(day, time()) if day else parse_datetime(typed)
         if found:
-            return in_utc(found) if found.tzinfo else min(max(timezone.make_aware(found), FIRST), LAST)
+            return convert_to_utc(found) if found.tzinfo else min(max(timezone.make_aware(found), FIRST), LAST)
     except ValueError:
         pass
     raise ValueError(Said("%(word)s is not a date or time: write 2026-03-01 or 2026-03-01T18:00", word=repr(typed)))

@@ -7,7 +7,7 @@ stored reasons and entries of a history are told in the same way. Pages of owner
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
-from vendors.said import gettext_noop, reworded, show
+from vendors.said import gettext_noop, reword_forms, show
 
 NOTHING_LEFT = gettext_noop("nothing is left to send again: %(sums)s")
 FORMS: Mapping[str, str] = {
@@ -116,7 +116,7 @@ FORMS: Mapping[str, str] = {
 
 def reword_for_owners() -> AbstractContextManager[None]:
     """Return a block in which the program's sentences are shown in a campaign owner's words."""
-    return reworded(FORMS)
+    return reword_forms(FORMS)
 
 
 def tell_owner(text: str) -> str:

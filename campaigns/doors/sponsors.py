@@ -12,12 +12,12 @@ from django.db.models import QuerySet
 from campaigns.models import Entitlement, Identity, Sponsor
 from campaigns.texts.phone_numbers import known_region
 from vendors.management.arguments import NamedRow, find_named
-from vendors.management.resources import argument
+from vendors.management.resources import declare_argument
 from vendors.models import Vendor
 
 KNOWN = 20  # names listed if one is misspelt
-NEW_SPONSOR = argument("--new-sponsor", action="store_true", help="create the sponsor if there is none")
-OF_SPONSOR = argument("--sponsor", metavar="NAME")
+NEW_SPONSOR = declare_argument("--new-sponsor", action="store_true", help="create the sponsor if there is none")
+OF_SPONSOR = declare_argument("--sponsor", metavar="NAME")
 
 
 def named_sponsor(name: str, *, new: bool = False) -> Sponsor:

@@ -234,7 +234,7 @@ class Connections:
 
     async def _store_histograms(self) -> None:
         """Add what this process has observed to the sums in Redis. While Redis is away it is lost."""
-        if self._redis is None or not (taken := histograms.counts.take()):
+        if self._redis is None or not (taken := histograms.counts.take_counts()):
             return
         try:
             async with asyncio.timeout(histograms.PATIENCE):

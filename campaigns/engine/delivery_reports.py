@@ -250,7 +250,7 @@ def _store(vendor_id: int, reports: Sequence[Report], accepted: Collection[int])
             cursor.execute(REVISED, {"ids": revised})
     for *_, revises, lag in rows:
         if not revises and lag is not None:
-            histograms.counts.observe(histograms.REPORT_LAG, vendor_id, max(0.0, lag))
+            histograms.counts.observe_value(histograms.REPORT_LAG, vendor_id, max(0.0, lag))
     return [ReportChange(id, no, ReportKind(kind), *rest) for id, no, kind, *rest, _, _ in rows], early
 
 

@@ -11,7 +11,7 @@ from campaigns.models import MessageEvent, ReportKind
 from campaigns.models.jobs import read_reference
 from vendors.adapters.reports import Reported
 from vendors.causes.returned import ReportJudgement, judge_return
-from vendors.instants import in_utc
+from vendors.instants import convert_to_utc
 
 LONGEST = 255  # characters that the columns take
 MOST_CODE = 20  # likewise
@@ -66,7 +66,7 @@ def read(reported: Reported, now: datetime) -> Report | None:
         return None
     evidence = reported.vendor_id or f"receipt:{reported.reference}"
     kind, happened = MEANINGS[reported.kind]
-    at = max(EARLIEST, min(in_utc(reported.at), now + AHEAD))
+    at = max(EARLIEST, min(convert_to_utc(reported.at), now + AHEAD))
     report = Report(found.id, found.uuid, found.resend_no, kind, at, _stored(evidence), timed=reported.timed)
     judged = _judged(reported) if reported.kind in JUDGED else None
     if judged and kind == ReportKind.BOUNCED:

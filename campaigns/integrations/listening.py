@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
-from vendors.adapters.reports import NotTheVendor, verify
+from vendors.adapters.reports import NotTheVendor, verify_signature
 
 MOST_BYTES = 1_000_000  # of a body
 SECONDS = 10  # for a sender to say something
@@ -54,7 +54,7 @@ def _judge(headers: dict[str, str], body: bytes, secrets: Sequence[str]) -> tupl
     if not secrets:
         return 204, f"{about} (signature not checked)"
     try:
-        verify(secrets, headers, body)
+        verify_signature(secrets, headers, body)
     except NotTheVendor as why:
         return 401, f"{about} ({why})"
     return 204, f"{about} (signature right)"

@@ -23,7 +23,7 @@ from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
 from campaigns.operations import pausing
 from campaigns.reporting import campaign_names
 from vendors.history import Actor
-from vendors.listing import OwnLookups, badge, choice, clamped
+from vendors.listing import OwnLookups, badge, choice_column, clamp_name
 from vendors.ownership import ALL_SPONSORS
 
 MOST_CHOICES = 500
@@ -141,11 +141,11 @@ class CampaignAdmin(Scoped):
 
     @admin.display(description=gettext_lazy("name"))
     def named(self, campaign: Campaign) -> SafeString:
-        return clamped(campaign.name)
+        return clamp_name(campaign.name)
 
     @admin.display(description=gettext_lazy("sponsor"))
     def whose(self, campaign: Campaign) -> SafeString:
-        return clamped(campaign.sponsor)
+        return clamp_name(campaign.sponsor)
 
     @admin.display(description=gettext_lazy("by"))
     def by(self, campaign: Campaign) -> str:
@@ -201,7 +201,8 @@ class ApprovalAdmin(Scoped):
     """Shows who asked, who decided, and what exactly was approved. Decisions are made elsewhere."""
 
     list_display = [
-        "campaign", "recipients", "asked_by", "asked_at", choice("verdict"), "decided_by", "decided_at", "remark",
+        "campaign", "recipients", "asked_by", "asked_at", choice_column("verdict"), "decided_by", "decided_at",
+        "remark",
     ]  # fmt: skip
     list_filter = ["verdict"]
     list_select_related = ["campaign"]

@@ -107,11 +107,13 @@ class Estimate:
     def _price(self) -> str:
         if self.amount is None:
             return _("no price is known")
-        return self._about + _("%(amount)s at today's price") % {"amount": prices.amount(self.amount, self.currency)}
+        return self._about + _("%(amount)s at today's price") % {
+            "amount": prices.format_amount(self.amount, self.currency)
+        }
 
     def facts(self) -> dict[str, Any]:
         """Return the estimate as objects for programs."""
-        amount = None if self.amount is None else prices.digits(self.amount, self.currency)
+        amount = None if self.amount is None else prices.format_digits(self.amount, self.currency)
         return {
             "messages": self.messages,
             "units": self.units,
@@ -293,7 +295,7 @@ def _weight(
 
 def _priced(login: Any, weight: Weight, total: int, campaign: Campaign) -> Estimate:
     """Price a weight by the current tariff, after everything of the sponsor that waits now."""
-    price = prices.held(login.vendor_id, login.pk, prices.today())
+    price = prices.price_on(login.vendor_id, login.pk, prices.pricing_day())
     amount = weight.units * price.per_unit + total * price.per_message if price else None
     currency = price.currency if price else ""
     without_files = campaign.has_files and not weight.counts_messages

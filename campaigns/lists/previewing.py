@@ -80,7 +80,7 @@ def _write_pdf(made: Sequence[Letter], files: CampaignFiles | None, vendor: Vend
     )
     shown = [letter._replace(attachments=images) for letter in made]
     try:
-        preview = printed.made(shown, vendor.adapter, vendor.settings, {"window": options["window"] or ""})
+        preview = printed.make_preview(shown, vendor.adapter, vendor.settings, {"window": options["window"] or ""})
         Path(options["preview_pdf"]).write_bytes(preview.pdf)
     except (ValueError, LookupError) as error:
         raise CommandError(f"no PDF: {error}") from None

@@ -23,7 +23,7 @@ from campaigns.texts.phone_numbers import e164
 from vendors.adapters import mime
 from vendors.adapters.base import Origin
 from vendors.adapters.dkim import DkimKey, private_key
-from vendors.adapters.segments import in_gsm
+from vendors.adapters.segments import fits_gsm
 from vendors.models import Credential, EncryptedJSONField, Vendor
 from vendors.said import Said, gettext_noop
 
@@ -144,7 +144,7 @@ class Identity(models.Model):
     @property
     def bounce_mailbox(self) -> str:
         """The address that each message's return path is made from if `verp` is set; its domain in ASCII."""
-        return mime.written(self.origin).return_path
+        return mime.parse_origin(self.origin).return_path
 
     @property
     def origin(self) -> Origin:
@@ -220,7 +220,7 @@ class Identity(models.Model):
         }
         for field, part in parts.items():
             try:
-                mime.written(part)
+                mime.parse_origin(part)
             except ValueError as error:
                 faults[field] = str(error)
         if "<" in self.return_path:
@@ -239,7 +239,7 @@ class Identity(models.Model):
             return {"dkim_domain": Said("a signature needs all three: domain, selector and private key")}
         if not LABEL.fullmatch(self.dkim_selector):
             return {"dkim_selector": Said("not a name that the DNS can have")}
-        domain = mime.written(self.origin).domain.lower()
+        domain = mime.parse_origin(self.origin).domain.lower()
         if not f".{domain}".endswith(f".{self.dkim_domain.lower()}"):
             return {
                 "dkim_domain": Said(
@@ -254,7 +254,7 @@ class Identity(models.Model):
 
 
 def _is_sender_id(text: str) -> bool:
-    return SENDER_ID.fullmatch(text) is not None and text.isprintable() and in_gsm(text)
+    return SENDER_ID.fullmatch(text) is not None and text.isprintable() and fits_gsm(text)
 
 
 def named_address(text: str) -> dict[str, str]:

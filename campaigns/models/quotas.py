@@ -137,5 +137,5 @@ def describe_amount(measure: str, span: str, most: Decimal, currency: str) -> Sa
 def write_amount(measure: str, amount: Decimal, currency: str) -> int | str:
     """Return an amount as a value of a sentence: a count, or money with its currency."""
     if measure == SponsorQuota.Measure.MONEY:
-        return prices.amount(round(amount, 2), currency) if currency else f"{amount:f}"
+        return prices.format_amount(round(amount, 2), currency) if currency else f"{amount:f}"
     return int(amount)

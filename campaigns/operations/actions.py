@@ -234,7 +234,7 @@ def _nothing_again(job: Job, leaves: list[Job]) -> Said:
             "job %(job)s has nothing to send again: %(sums)s; what is in doubt is decided under Needs attention, or by "
             "resolve --job %(job)s"
         )
-    return Said(nothing, job=str(job.pk), sums=Said.joined(", ", counted))
+    return Said(nothing, job=str(job.pk), sums=Said.join_parts(", ", counted))
 
 
 def dispatch(job_ids: Iterable[int], by: Actor, reason: str = "", revision: int | None = None) -> list[JobDecision]:
@@ -280,7 +280,7 @@ def settle(
         resolved = resolve.resolve(ids, decision, reason, by)
         said = Said(gettext_noop("settled as %(state)s"), state=Said(Resolution.Decision(decision).label))
         settled = [(one, said) for one in ids]
-        history.record(Actor(by, user_id), Message, settled, reason)
+        history.record_changes(Actor(by, user_id), Message, settled, reason)
         if resolved.ready:
             _send_on(resolved.ready)
         if decision == Resolution.Decision.SAME:
@@ -349,7 +349,7 @@ def ask_again_about(asked: Iterable[Cause]) -> int:
 def _recorded(answer: JobDecision, by: Actor | str | None, reason: str) -> JobDecision:
     """Record an Actor's decision in its transaction, and return it."""
     if isinstance(by, Actor) and answer.verdict == Verdict.DONE:
-        history.record(by, Job, [(answer.job_id, answer.message)], reason)
+        history.record_changes(by, Job, [(answer.job_id, answer.message)], reason)
     return answer
 
 

@@ -126,8 +126,8 @@ def decide(
     Approval.objects.filter(pk=found.pk, verdict=None).update(**facts, decided_at=Now(), remark=remark)
     actor = Actor(user.get_username(), user.pk)
     rest = _let_go(found, by) if approved else _stop(found, actor, remark)
-    what = Said.counted(*(APPROVED if approved else REFUSED), count=found.recipients, why=rest)
-    history.record(actor, Campaign, [(campaign_id, what)], remark)
+    what = Said.count_form(*(APPROVED if approved else REFUSED), count=found.recipients, why=rest)
+    history.record_changes(actor, Campaign, [(campaign_id, what)], remark)
     said = gettext_noop("campaign %(campaign)s %(verdict)s: %(why)s")
     return ApprovalDecision(True, Said(said, campaign=str(campaign_id), verdict=Said(verdict), why=rest))
 
@@ -147,7 +147,7 @@ def _changed(found: Approval, seen: str) -> dict[str, Any] | None:
     """Return the changes since the request, after checking them against `seen`. Raises CannotDecide."""
     changed = frozen_parts.changes(found)
     if any(one.part not in frozen_parts.SHARED for one in changed):
-        parts = Said.joined(", ", (Said(one.part) for one in changed))
+        parts = Said.join_parts(", ", (Said(one.part) for one in changed))
         raise CannotDecide(
             Said(gettext_noop("it is not as it was when its approval was asked for: %(what)s"), what=parts)
         )

@@ -16,8 +16,8 @@ from campaigns.models.states import Status
 from campaigns.operations import following
 from vendors.history import Actor
 from vendors.management import arguments
-from vendors.management.arguments import person
-from vendors.management.output import tell, write_json
+from vendors.management.arguments import shell_user
+from vendors.management.output import write_json, write_result
 from vendors.said import count_of
 
 NOT_YET = 3
@@ -97,7 +97,7 @@ def looked_up_jobs(options: Mapping[str, Any]) -> "QuerySet[Job]":
             raise CommandError(f"there is no sender identity {identity!r}")
         found = found.filter(campaign__identity__name=identity)
     if options["vendor"]:
-        found = found.filter(vendor=arguments.vendor(options["vendor"]))
+        found = found.filter(vendor=arguments.find_vendor(options["vendor"]))
     if campaign := options["campaign"]:
         number = Q(campaign_id=int(campaign)) if campaign.isdecimal() and len(campaign) < 19 else Q()
         found = found.filter(Q(campaign__name=campaign) | number if number else Q(campaign__name=campaign))
@@ -154,11 +154,11 @@ class Deciding(BaseCommand):
             text, counts = self.numbers(found)
             if options["dry_run"] or not found:
                 facts = {"dry_run": options["dry_run"], "jobs": len(found), **counts}
-                tell(self.stdout, text, facts, options["json"])
+                write_result(self.stdout, text, facts, options["json"])
                 return
             confirm(text, options)
             seen = {job.pk: job.revision if self.as_seen else None for job in found}
-        by = Actor(options["by"] or person())
+        by = Actor(options["by"] or shell_user())
         answers = [one for pk, of in seen.items() for one in self.act([pk], by, {**options, "revision": of})]
         report_decisions(self.stdout, answers, options["json"])
         if options["wait"]:
@@ -213,6 +213,8 @@ def wait(command: BaseCommand, ids: list[int], options: dict[str, Any], over: It
     paused = following.why_paused(ids)
     text = f"{count_of(len(ids), 'job')}: {following.ending(sums)}"
     text += f"; {paused}" if paused else ""
-    tell(command.stdout, text, {"jobs": len(ids), **following.facts(sums), "paused": paused or None}, options["json"])
+    write_result(
+        command.stdout, text, {"jobs": len(ids), **following.facts(sums), "paused": paused or None}, options["json"]
+    )
     if over is not following.RECORDED and (code := following.code(sums)):
         raise SystemExit(code)

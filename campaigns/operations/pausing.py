@@ -135,11 +135,13 @@ def _set_limits(job_id: int, limits: Mapping[str, float | None], by: Actor, reas
             Verdict.ALREADY,
             Said(gettext_noop("job %(job)s's campaign has these limits already"), job=str(job_id)),
         )
-    news = (history.change(name, _percent(getattr(campaign, name)), _percent(changed[name])) for name in changed)
-    said = Said(gettext_noop("job %(job)s's campaign: %(why)s"), job=str(job_id), why=Said.joined(", ", news))
+    news = (
+        history.change_sentence(name, _percent(getattr(campaign, name)), _percent(changed[name])) for name in changed
+    )
+    said = Said(gettext_noop("job %(job)s's campaign: %(why)s"), job=str(job_id), why=Said.join_parts(", ", news))
     answer = JobDecision(job_id, Verdict.DONE, said)
     Campaign.objects.filter(pk=campaign.pk).update(**changed)
-    history.record(by, Campaign, [(campaign.pk, answer.message)], reason)
+    history.record_changes(by, Campaign, [(campaign.pk, answer.message)], reason)
     return _recorded(answer, by, reason)
 
 
@@ -180,5 +182,5 @@ def _held(job_id: int) -> Job | None:
 
 def _recorded(answer: JobDecision, by: Actor | str, reason: str) -> JobDecision:
     if isinstance(by, Actor):
-        history.record(by, Job, [(answer.job_id, answer.message)], reason)
+        history.record_changes(by, Job, [(answer.job_id, answer.message)], reason)
     return answer

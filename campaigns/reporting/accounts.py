@@ -51,14 +51,14 @@ class MonthCost:
     @property
     def money(self) -> str:
         """The amount, formatted for users."""
-        return gettext("no price") if self.amount is None else prices.amount(self.amount, self.currency)
+        return gettext("no price") if self.amount is None else prices.format_amount(self.amount, self.currency)
 
     @property
     def doubtful(self) -> str:
         """The messages in doubt and their cost, formatted for users."""
         if not self.in_doubt:
             return ""
-        more = "" if self.in_doubt_amount is None else f" ({prices.amount(self.in_doubt_amount, self.currency)})"
+        more = "" if self.in_doubt_amount is None else f" ({prices.format_amount(self.in_doubt_amount, self.currency)})"
         return f"{self.in_doubt:,}{more}"
 
 
@@ -117,7 +117,7 @@ def after(month: date) -> date:
 
 def last_year() -> tuple[date, date]:
     """Return the first day and today of the twelve months that end with this one (UTC)."""
-    today = prices.today()
+    today = prices.pricing_day()
     return after(date(today.year - 1, today.month, 1)), today
 
 
@@ -147,7 +147,7 @@ COLUMNS = ("month", "sponsor", "vendor", "messages", "units", "currency", "amoun
 def facts(account: MonthCost) -> dict[str, Any]:
     """Return an account for programs; amounts are texts, because JSON numbers would be rounded."""
     amounts = [
-        None if one is None else prices.digits(one, account.currency)
+        None if one is None else prices.format_digits(one, account.currency)
         for one in (account.amount, account.in_doubt_amount)
     ]
     return {
@@ -181,7 +181,7 @@ def so_far(jobs: Iterable[Any]) -> str:
     units, accepted, channel = 0, 0, ""
     amounts: dict[str, Decimal] = {}
     for job in jobs:
-        sums, price = job.sums, prices.held(job.vendor_id, job.credential_id, prices.today())
+        sums, price = job.sums, prices.price_on(job.vendor_id, job.credential_id, prices.pricing_day())
         called, channel = sums.accepted + sums.refused + sums.in_doubt, job.vendor.channel
         charged = Decimal(max(sums.units, called)) * sums.accepted / max(1, called)
         units, accepted = units + round(charged), accepted + sums.accepted
@@ -189,7 +189,7 @@ def so_far(jobs: Iterable[Any]) -> str:
             new = charged * price.per_unit + sums.accepted * price.per_message
             amounts[price.currency] = amounts.get(price.currency, Decimal(0)) + new
     money = f" {gettext('and')} ".join(
-        prices.amount(round(sum_, 2), currency) for currency, sum_ in sorted(amounts.items())
+        prices.format_amount(round(sum_, 2), currency) for currency, sum_ in sorted(amounts.items())
     )
     said = labels.charged(units, channel)
     cost = gettext("about %(amount)s at today's price") % {"amount": money}

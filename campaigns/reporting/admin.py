@@ -48,7 +48,7 @@ class CostAdmin(Scoped):
             "rows": found[:MOST_ROWS],
             "all": len(found),
             "more": len(found) > MOST_ROWS,
-            "totals": [prices.amount(value, currency) for currency, value in accounts.totals(found).items()],
+            "totals": [prices.format_amount(value, currency) for currency, value in accounts.totals(found).items()],
             "unpriced": sum(one.messages for one in found if one.amount is None),
             "asked": asked,
             "sponsors": Sponsor.objects.of_sponsors(sponsors_of(request.user)).only("name")[:MOST_CHOICES],

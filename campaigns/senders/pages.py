@@ -61,7 +61,7 @@ def _record(row: Identity) -> tuple[str, str] | None:
     if not (signs := row.dkim):
         return None
     try:
-        return f"{signs.selector}._domainkey.{signs.domain}", dkim.record(signs)
+        return f"{signs.selector}._domainkey.{signs.domain}", dkim.dns_record(signs)
     except ValueError:  # the stored key is invalid
         return None
 
@@ -293,7 +293,7 @@ def _added(request: HttpRequest, mine: Any) -> str:
         row.full_clean(validate_unique=False, validate_constraints=False)
         with transaction.atomic():
             row.save()
-            history.record(actor(request), Topic, [(row.pk, Said(gettext_noop("added")))], flag=ADDITION)
+            history.record_changes(actor(request), Topic, [(row.pk, Said(gettext_noop("added")))], flag=ADDITION)
     except ValidationError as error:
         return " ".join(error.messages)
     except IntegrityError:

@@ -50,7 +50,7 @@ def add_identity(row: Identity, by: Actor) -> bool:
     if row.default:
         entitlements.free_default(row.sponsor, row.channel)
     row.save()
-    history.record(by, Identity, [(row.pk, Said(gettext_noop("added")))], flag=ADDITION)
+    history.record_changes(by, Identity, [(row.pk, Said(gettext_noop("added")))], flag=ADDITION)
     return True
 
 
@@ -74,7 +74,7 @@ def change_identity(pk: int, values: Mapping[str, Any], by: Actor, seen: str | N
     if changed.get("default"):
         entitlements.free_default(row.sponsor, row.channel)
     row.save(update_fields=list(changed))
-    history.record(by, Identity, [(row.pk, history.changes(before, changed))])
+    history.record_changes(by, Identity, [(row.pk, history.changes_sentence(before, changed))])
     return True
 
 
@@ -107,7 +107,7 @@ def rename_topic(pk: int, title: str, by: Actor) -> bool:
     if row.title == was:
         return False
     row.save(update_fields=["title"])
-    history.record(by, Topic, [(row.pk, history.change("title", was, row.title))])
+    history.record_changes(by, Topic, [(row.pk, history.change_sentence("title", was, row.title))])
     return True
 
 
@@ -117,7 +117,7 @@ def archive_topic(pk: int, archived: bool, by: Actor) -> bool:
     at = timezone.now() if archived else None
     if not Topic.objects.filter(pk=pk, archived_at__isnull=archived).update(archived_at=at):
         return False
-    history.record(by, Topic, [(pk, Said(gettext_noop("archived") if archived else gettext_noop("restored")))])
+    history.record_changes(by, Topic, [(pk, Said(gettext_noop("archived") if archived else gettext_noop("restored")))])
     return True
 
 
@@ -125,7 +125,9 @@ def remove_topic(row: Topic, by: Actor) -> bool:
     """Remove an unused topic. False: campaigns name it, or somebody has unsubscribed from it."""
     try:
         with transaction.atomic():
-            history.record(by, Topic, [(row.pk, Said(gettext_noop("removed: %(name)s"), name=str(row)))], flag=DELETION)
+            history.record_changes(
+                by, Topic, [(row.pk, Said(gettext_noop("removed: %(name)s"), name=str(row)))], flag=DELETION
+            )
             row.delete()
     except ProtectedError:
         return False

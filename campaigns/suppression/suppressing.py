@@ -75,7 +75,7 @@ def _slices(ids: Sequence[int]) -> Iterable[Sequence[int]]:
 
 
 def _record(by: Actor, ids: Sequence[int], what: str, reason: str = "") -> None:
-    history.record(by, Suppression, [(pk, what) for pk in ids], reason)
+    history.record_changes(by, Suppression, [(pk, what) for pk in ids], reason)
 
 
 def of_text(rows: "QuerySet[Suppression]", text: str, regions: Iterable[str]) -> "QuerySet[Suppression]":

@@ -33,8 +33,8 @@ def with_addresses(content: Content, demanded: Iterable[AddressRules | None]) ->
     before = content.further
 
     def further(recipient: str, fields: Values, budget: Budget | None) -> Iterator[str]:
-        yield from dict.fromkeys(fault for one in rules for fault in one.faults(recipient, fields))
+        yield from dict.fromkeys(fault for one in rules for fault in one.find_faults(recipient, fields))
         yield from before(recipient, fields, budget) if before else ()
 
-    columns = frozenset().union(*(one.columns for one in rules))
+    columns = frozenset().union(*(one.needed_columns for one in rules))
     return replace(content, fields=content.fields | columns, optional=content.optional - columns, further=further)

@@ -32,4 +32,4 @@ class BadInput(ValueError):
                     "... and %(count)s more; %(total)s problems in all", count=self.total - len(lines), total=self.total
                 )
             )
-        return Said.joined("\n", lines)
+        return Said.join_parts("\n", lines)

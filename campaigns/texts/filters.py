@@ -144,7 +144,7 @@ def _formatted(context: Context, name: str, locale: str | None, make: Callable[[
     try:
         return make(_locale(context, locale))
     except (ValueError, KeyError, AttributeError, OverflowError, TypeError) as error:
-        raise ValueError(Said.joined(": ", (name, str(error)))) from error
+        raise ValueError(Said.join_parts(": ", (name, str(error)))) from error
 
 
 def _locale(context: Context, named: str | None) -> Locale:

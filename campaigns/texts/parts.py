@@ -58,7 +58,7 @@ def check_carried(needs: Iterable[str], carried: frozenset[str], vendor: str) ->
             Said(
                 "the vendor %(vendor)s does not carry %(names)s: its adapter or settings say so",
                 vendor=vendor,
-                names=Said.either(missing),
+                names=Said.join_either(missing),
             )
         )
 

@@ -77,7 +77,7 @@ def with_signs(content: Content, body: str, html: bool, checks: Iterable[SignChe
         if perhaps or known[0].missing(_all_text(recipient, fields)):
             shown = "" if brings_fonts else _rendered(content, html, recipient, fields, budget)
             for one in known:
-                shown += "\n".join(one.address.of(recipient, fields)) if one.address else ""
+                shown += "\n".join(one.address.address_lines(recipient, fields)) if one.address else ""
             yield from _faults(known[0].missing, shown, recipient, fields)
         yield from before(recipient, fields, budget) if before else ()
 

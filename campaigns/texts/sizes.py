@@ -59,5 +59,5 @@ def _size_of_texts(content: Content, html: bool, recipient: str, fields: Values,
         _, body, text = content.render(recipient, fields, budget)
     except (TemplateError, LookupError):
         return 0  # reported by the check of the fields
-    beside = len(mime_parts.text(text, "plain")) if text else 0
-    return beside + len(mime_parts.text(body, "html" if html else "plain"))
+    beside = len(mime_parts.text_part(text, "plain")) if text else 0
+    return beside + len(mime_parts.text_part(body, "html" if html else "plain"))

@@ -45,7 +45,7 @@ GROUP BY 1 ORDER BY 1
 
 def look_at_processes() -> Iterator[HealthVerdict]:
     """Check that no process runs another version of the program, or of an adapter."""
-    there = [*find_other_versions(), *(warning_of(one, "Restart it") for one in restarts.needed())]
+    there = [*find_other_versions(), *(warning_of(one, "Restart it") for one in restarts.needed_restarts())]
     yield from there or [all_well("all processes are of this version")]
 
 

@@ -23,7 +23,7 @@ LAG_SECONDS = 10
 
 
 def _ask(verb: Callable[[Any], Iterator[HealthVerdict]]) -> Iterator[HealthVerdict]:
-    with redis_clients.connect(settings.REDIS_URL, SECONDS) as client:
+    with redis_clients.make_client(settings.REDIS_URL, SECONDS) as client:
         yield from verb(client)
 
 

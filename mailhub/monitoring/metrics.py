@@ -426,7 +426,7 @@ _StoredByLabel = dict[str, histograms.StoredHistogram]
 
 
 def _histograms(by: _ByVendor) -> Iterator[Metric]:
-    with redis_clients.connect(settings.REDIS_URL, probes.SECONDS) as client:
+    with redis_clients.make_client(settings.REDIS_URL, probes.SECONDS) as client:
         found = histograms.read_sums(cast("dict[bytes, bytes]", client.hgetall(histograms.KEY)))
     of_vendors = {kind: _by_vendor(by, found[kind]) for kind in histograms.KINDS if kind is not histograms.STATEMENT}
     about = "From a campaign's acceptance, or its send time if that is later, to the claim of a call, in seconds."
@@ -464,7 +464,7 @@ def _by_vendor(by: _ByVendor, found: _StoredByLabel) -> _StoredByLabel:
 def _histogram(name: str, about: str, label: str, kind: histograms.HistogramKind, found: _StoredByLabel) -> Metric:
     family = HistogramMetricFamily(name, about, labels=[label])
     for one, stored in found.items():
-        family.add_metric([one], list(stored.cumulate(kind)), stored.total)
+        family.add_metric([one], list(stored.cumulate_buckets(kind)), stored.total)
     return family
 
 
@@ -480,4 +480,4 @@ def _workers(by: _ByVendor, rows: Iterable[_Windows]) -> Iterator[Metric]:
 
 @cache
 def _throttle(url: str) -> Throttle:
-    return Throttle(redis_clients.connect(url, probes.SECONDS))
+    return Throttle(redis_clients.make_client(url, probes.SECONDS))

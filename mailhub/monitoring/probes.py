@@ -26,7 +26,7 @@ from vendors import outages, redis_clients
 from vendors.condition.reading import conditions_of_vendors
 from vendors.condition.values import Condition, ConditionKind, describe_condition
 from vendors.models import Credential, Vendor
-from vendors.not_now import refusal, shown_to_anybody
+from vendors.not_now import find_refusal_text, shown_to_anybody
 
 log = logging.getLogger(__name__)
 
@@ -174,13 +174,13 @@ def ask(parts: tuple[str, ...], check: Probe, show: Callable[[str], str] = shown
     try:
         found = check()
     except Exception as error:  # a client may raise anything
-        sentence = refusal(error) or f"{type(error).__name__}: {error}"
-        outages.note(server, sentence)
-        known = outages.find(server)
+        sentence = find_refusal_text(error) or f"{type(error).__name__}: {error}"
+        outages.note_outage(server, sentence)
+        known = outages.find_outage(server)
         since = f" (since {timezone.localtime(known.since):%Y-%m-%d %H:%M:%S %Z})" if known else ""
         log.info("monitoring: %s: %s", server, sentence)
         return dict.fromkeys(parts, f"{NAMES[server]} {show(sentence)}{since}")
-    outages.clear(server)
+    outages.clear_outage(server)
     return found
 
 
@@ -191,7 +191,7 @@ def refusing() -> list[str]:
     """
     with ThreadPoolExecutor(len(_SERVERS)) as threads:  # a check ends its thread's session
         servers = list(threads.map(_refusal_of, _SERVERS))
-    processes = (f"{one.part.removeprefix(outages.PROCESS)} {one.sentence}" for one in outages.of_processes())
+    processes = (f"{one.part.removeprefix(outages.PROCESS)} {one.sentence}" for one in outages.find_process_outages())
     return [*filter(None, servers), *processes]
 
 

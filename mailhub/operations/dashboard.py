@@ -78,7 +78,7 @@ def ask_workers(seconds: float = SECONDS) -> Workers:
 def to_restart() -> list[str]:
     """Return the sentences of vendors/restarts.py; none while Redis is away, which is reported elsewhere."""
     try:
-        return restarts.needed()
+        return restarts.needed_restarts()
     except redis_clients.WorkerRegistryUnreachable:
         return []
 
@@ -159,7 +159,7 @@ class VendorRow:
     @property
     def refused_reports(self) -> str:
         """Refused delivery reports, as a sentence or empty."""
-        return report_counts.refused(self.reports) if self.reports else ""
+        return report_counts.refused_sentence(self.reports) if self.reports else ""
 
     @property
     def open(self) -> bool:
@@ -380,10 +380,10 @@ def _rows(
     counted: the viewer may see the total of waiting mail.
     """
     eta.read_windows(seen.values())
-    reports, waits = report_counts.of_today(list(seen)), deferrals.waits_of_vendors(list(seen))
+    reports, waits = report_counts.counts_today(list(seen)), deferrals.waits_of_vendors(list(seen))
     looked: Mapping[int, health.HealthStatus] = {}
     with suppress(health.HealthStoreUnreachable):
-        looked = health.at(settings.REDIS_URL).looks({one.pk: health.HealthPolicy.of(one) for one in vendors})
+        looked = health.health_store(settings.REDIS_URL).looks({one.pk: health.HealthPolicy.of(one) for one in vendors})
     rows = [
         _row(vendor, seen[vendor.pk], today[vendor.pk], looked.get(vendor.pk), reports[vendor.pk], now, counted)
         for vendor in vendors

@@ -46,7 +46,7 @@ def _closed(minutes: Any, sponsors: Sponsors, midnight: datetime, closed: dateti
         return []
     asked = [midnight.isoformat(), closed.isoformat(), sponsors]
     key = f"mailhub:today:{hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:32]}"
-    if found := redis_clients.kept(settings.REDIS_URL, key):
+    if found := redis_clients.read_cached(settings.REDIS_URL, key):
         rows: list[list[int]] = json.loads(found)
         return rows
     early = minutes.filter(at__gte=midnight, at__lt=closed).values_list("vendor_id")
@@ -54,5 +54,5 @@ def _closed(minutes: Any, sponsors: Sponsors, midnight: datetime, closed: dateti
     many = sum(row.pop() for row in rows) > MANY
     rows = [[*row, 0] for row in rows]
     if many:
-        redis_clients.keep(settings.REDIS_URL, key, json.dumps(rows), KEPT)
+        redis_clients.cache_text(settings.REDIS_URL, key, json.dumps(rows), KEPT)
     return rows

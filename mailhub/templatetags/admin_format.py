@@ -99,7 +99,7 @@ def look(word: str) -> str:
 @register.filter
 def named(row: Any) -> str:
     """Return the title of a row's page."""
-    return listing.named(row)
+    return listing.row_title(row)
 
 
 @register.filter
@@ -125,13 +125,13 @@ def show_said(text: str) -> str:
 @register.filter
 def sentences(entries: Iterable[Any]) -> list[tuple[Any, str]]:
     """Return entries of a history, each with its sentence in the language of the page."""
-    return history.sentences(entries)
+    return history.entry_sentences(entries)
 
 
 @register.filter
 def owner_sentences(entries: Iterable[Any]) -> list[tuple[Any, str]]:
     """Return entries of a history, each with its sentence in a campaign owner's words."""
-    return history.sentences(entries, tell_owner)
+    return history.entry_sentences(entries, tell_owner)
 
 
 @register.simple_tag

@@ -426,7 +426,7 @@ def _charts(vendor: Vendor) -> None:
 def _admin_rows(job: Job, vendor: Vendor) -> None:
     """Create a row of each kind in the admin that lacks one."""
     today, now = timezone.now().date(), timezone.now()
-    Price.objects.create(vendor=vendor, currency="EUR", per_unit="0.07", since=prices.today(), entered_by="ann")
+    Price.objects.create(vendor=vendor, currency="EUR", per_unit="0.07", since=prices.pricing_day(), entered_by="ann")
     Usage.objects.create(vendor=vendor, credential=job.credential, at=now, until=now, units=3)
     VendorChange.objects.create(
         vendor=vendor, fields={"settings": {"url": "http://127.0.0.1:8/"}}, basis="0", asked_name="ann"

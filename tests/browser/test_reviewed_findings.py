@@ -61,7 +61,7 @@ def row(page: Page, name: str) -> str:
 class TestTruth:
     def test_a_number_of_seconds_is_not_parted_from_its_unit(self, window: Browsing, vendor: Vendor) -> None:
         """The note wraps, as its column is narrow; a lone "s" on its second line says nothing."""
-        health.at(settings.REDIS_URL).note(vendor.pk, health.HealthPolicy.of(vendor), 0, 50)
+        health.health_store(settings.REDIS_URL).note(vendor.pk, health.HealthPolicy.of(vendor), 0, 50)
         page = window.open("/admin/")
         note = page.locator("table.vendors small.alarm")
         expect(note).to_contain_text("503, retry after")
@@ -69,7 +69,7 @@ class TestTruth:
         for width in range(1040, 1180, 10):
             window.resize(width)
             parted += [width] if note.evaluate(LINES_OF_THE_UNIT) > 1 else []
-        health.at(settings.REDIS_URL).reset(vendor.pk)
+        health.health_store(settings.REDIS_URL).reset(vendor.pk)
         assert parted == []
 
     def test_a_refused_login_is_told_and_no_end_with_it(self, window: Browsing, login: Credential) -> None:

@@ -30,7 +30,7 @@ def vendor(sandbox: Sandbox, live_server) -> Vendor:
     settings = {"url": f"{sandbox.url}/letters", "receipts": True, "timeout": 30, "settle_delay": 1}
     made = factories.vendor("amazingmail", adapter="sandbox", settings=settings, casters=None)
     factories.credential(made)
-    secret = report_keys.rotate(made, timezone.now())
+    secret = report_keys.rotate_key(made, timezone.now())
     sandbox.settings(receipts_to=f"{live_server.url}/api/v1/receipts/{made.slug}", receipts_secret=secret)
     return made
 

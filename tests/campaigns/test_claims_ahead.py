@@ -105,7 +105,7 @@ def run_ahead(job: Job, story: Callable[[Ahead], Coroutine[Any, Any, None]], sup
             await turns()
 
         conditions = ConditionFeeds(shared)
-        condition = conditions.of(job.credential_id, seen.scope.destination)
+        condition = conditions.feed_of(job.credential_id, seen.scope.destination)
         pool = CallPool(
             leased, write, condition=condition, confirmations=confirmations, is_held=lambda: ahead.is_held()
         )

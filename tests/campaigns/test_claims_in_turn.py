@@ -137,7 +137,7 @@ def limit_of_credential_set_by_page(job: Job) -> None:
 
 
 def window_rebuilt(job: Job) -> None:
-    with redis_clients.connect(settings.REDIS_URL) as redis:
+    with redis_clients.make_client(settings.REDIS_URL) as redis:
         rebuild(Throttle(redis), job.vendor_id, job.vendor.generation)
 
 

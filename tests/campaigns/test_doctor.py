@@ -28,7 +28,7 @@ def dns(settings: Any) -> Iterator[DnsServer]:
     """In which all is well for Velma's identity."""
     with dns_server(settings) as server:
         server.text(HERE, "google-site-verification=x", "v=spf1 ip4:192.0.2.0/24 ~all")
-        server.text(f"mh1._domainkey.{HERE}", dkim.record(KEY))
+        server.text(f"mh1._domainkey.{HERE}", dkim.dns_record(KEY))
         server.text(f"_dmarc.{HERE}", "v=DMARC1; p=quarantine; rua=mailto:d@velma.example")
         server.records[HERE, "MX"] = ["10 mx.velma.example."]
         server.records["mx.velma.example", "A"] = ["198.51.100.7"]
@@ -80,7 +80,7 @@ def test_a_domain_of_which_nothing_is_entered_gets_every_record(identity: Identi
     assert {one["status"] for one in found.values()} == {"missing"}
     assert [tuple(one["enter"].values()) for one in found.values()] == [
         (HERE, "TXT", "v=spf1 a:relay.example ~all"),
-        (f"mh1._domainkey.{HERE}", "TXT", dkim.record(KEY)),
+        (f"mh1._domainkey.{HERE}", "TXT", dkim.dns_record(KEY)),
         (f"_dmarc.{HERE}", "TXT", "v=DMARC1; p=none"),
         (f"mail.{HERE}", "A", "ADDRESS_OF_THIS_INSTALLATION"),
         (HERE, "MX", "10 HOST_THAT_TAKES_ITS_MAIL."),
@@ -139,7 +139,7 @@ def test_all_questions_together_have_an_end(
 
 
 def test_a_record_that_needs_tcp_is_read_whole(identity: Identity, dns: DnsServer) -> None:
-    dns.text(f"mh1._domainkey.{HERE}", dkim.record(KEY) + "; n=" + "x" * 600)
+    dns.text(f"mh1._domainkey.{HERE}", dkim.dns_record(KEY) + "; n=" + "x" * 600)
     assert status()["DKIM"] == "ok"
     assert ("tcp", f"mh1._domainkey.{HERE}", "TXT") in dns.asked
 
@@ -251,7 +251,7 @@ def other_key(bits: int = 2048) -> str:
     made = rsa.generate_private_key(65537, bits)
     kind = serialization.PrivateFormat.PKCS8
     pem = made.private_bytes(serialization.Encoding.PEM, kind, serialization.NoEncryption())
-    return dkim.record(dkim.DkimKey(HERE, "mh1", pem.decode()))
+    return dkim.dns_record(dkim.DkimKey(HERE, "mh1", pem.decode()))
 
 
 @pytest.mark.parametrize(
@@ -260,12 +260,12 @@ def other_key(bits: int = 2048) -> str:
         (lambda: "v=DKIM1; k=rsa; p=", "revoked"),
         (lambda: "v=DKIM1; k=rsa", "no key"),
         (lambda: "v=DKIM1; k=rsa; p=AAAA", "cannot be read"),
-        (lambda: dkim.record(KEY)[:-40], "cannot be read"),
+        (lambda: dkim.dns_record(KEY)[:-40], "cannot be read"),
         (lambda: "k=rsa; v=DKIM1; p=AAAA", "v, if there is one, must come first"),
         (lambda: "v=DKIM1; k=ed25519; p=AAAA", "of the kind ed25519"),
-        (lambda: dkim.record(KEY) + "; h=sha1", "SHA-256"),
-        (lambda: dkim.record(KEY) + "; s=tlsrpt", "not for e-mail"),
-        (lambda: dkim.record(KEY) + "; p=AAAA", "the tag p twice"),
+        (lambda: dkim.dns_record(KEY) + "; h=sha1", "SHA-256"),
+        (lambda: dkim.dns_record(KEY) + "; s=tlsrpt", "not for e-mail"),
+        (lambda: dkim.dns_record(KEY) + "; p=AAAA", "the tag p twice"),
         (lambda: "hello", "not of the form tag=value"),
         (other_key, "another key than mailhub signs with"),
         (lambda: other_key(1024), "another key than"),
@@ -277,12 +277,12 @@ def test_a_dkim_record_that_verifies_nothing_is_told_with_the_right_one(
     dns.text(f"mh1._domainkey.{HERE}", record())
     found, code = ask()
     assert code == 1 and found["DKIM"]["status"] == "wrong" and fault in found["DKIM"]["sentence"]
-    assert found["DKIM"]["enter"]["value"] == dkim.record(KEY)
+    assert found["DKIM"]["enter"]["value"] == dkim.dns_record(KEY)
     assert "PRIVATE" not in json.dumps(found)
 
 
 def test_blanks_within_a_key_are_none_of_it_and_a_test_is_told(identity: Identity, dns: DnsServer) -> None:
-    halves = dkim.record(KEY)[:100], dkim.record(KEY)[100:]
+    halves = dkim.dns_record(KEY)[:100], dkim.dns_record(KEY)[100:]
     dns.text(f"mh1._domainkey.{HERE}", " ".join(halves) + ";t=y:s ")
     found = ask()[0]["DKIM"]
     assert found["status"] == "ok" and "it is a test" in found["sentence"]

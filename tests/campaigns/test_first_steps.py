@@ -111,7 +111,7 @@ def test_a_campaign_paused_by_a_person_ends_the_wait(capsys: pytest.CaptureFixtu
 def test_http_is_refused_with_the_setting_that_allows_it(settings: Any) -> None:
     settings.WEBHOOK_NETWORKS = []
     with pytest.raises(webhook_http.Forbidden, match=re.escape("WEBHOOK_NETWORKS=127.0.0.0/8")):
-        webhook_http.check("http://127.0.0.1:8055/")
+        webhook_http.check_url("http://127.0.0.1:8055/")
 
 
 def test_a_webhook_is_tried_with_the_local_receiver(settings: Any, fresh: None) -> None:

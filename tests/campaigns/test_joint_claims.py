@@ -60,7 +60,7 @@ def jobs(number: int, *limits: tuple[int, float], size: int = 5) -> list[Job]:
 
 
 def throttled(ask: Callable[[Throttle], Any]) -> Any:
-    redis = redis_clients.connect(settings.REDIS_URL)
+    redis = redis_clients.make_client(settings.REDIS_URL)
     try:
         return ask(Throttle(redis))
     finally:

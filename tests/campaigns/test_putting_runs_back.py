@@ -32,7 +32,7 @@ from tests.campaigns.refused_lists import (
 from tests.campaigns.rows import accepted, family, recount
 from tests.faults.sending import login, meanwhile, take_again
 from tests.programs import wait_until
-from vendors.health import HealthPolicy, at
+from vendors.health import HealthPolicy, health_store
 
 __all__ = ["no_other_sender", "vendor"]
 
@@ -44,7 +44,7 @@ def test_the_list_waits_the_reason_is_shown_and_health_suffers(vendor: Any, sett
     assert sending.send(job.pk, job.fence).left
     assert "in a row were refused with the same words: E_7113 state 4: check the account" in paused(account)
     assert 20 <= failed(job) <= 20 + CONCURRENCY and job.accepted == 0 and vendor.calls == job.refused
-    health = at(settings.REDIS_URL).look(account.vendor_id, HealthPolicy.of(account.vendor))
+    health = health_store(settings.REDIS_URL).look(account.vendor_id, HealthPolicy.of(account.vendor))
     assert (health.good, health.bad) == (0, job.refused) and not health.accepting
     refused = job.refused
     swept()

@@ -230,7 +230,7 @@ def test_a_mail_services_answer_is_explained_by_its_table(
     service: str, body: Any, expected: type[Outcome], cause: str
 ) -> None:
     answer = Response(422, {}, json.dumps(body).encode())
-    outcome = anymail_answers.refusal(service, answer, Refused("http_422"))
+    outcome = anymail_answers.judge_refused_request(service, answer, Refused("http_422"))
     assert type(outcome) is expected and getattr(outcome, "cause", None) == cause
 
 
@@ -242,7 +242,7 @@ def test_a_recipient_rejected_in_a_good_answer_has_the_cause_of_its_reason(
     why: str, expected: type[Outcome], cause: str
 ) -> None:
     body = json.dumps([{"email": "ann@example.com", "status": "rejected", "reject_reason": why}]).encode()
-    outcome = anymail_answers.rejected("mandrill", "rejected", Response(200, {}, body))
+    outcome = anymail_answers.judge_rejected("mandrill", "rejected", Response(200, {}, body))
     assert type(outcome) is expected and getattr(outcome, "cause", None) == cause
 
 
@@ -265,5 +265,5 @@ def test_a_mail_services_webhook_is_explained_by_its_table(service: str, event: 
     login = "Basic " + base64.b64encode(b"us:pass").decode()
     headers = {"content-type": "application/json", "authorization": login}
     request = ReportRequest("POST", WEBHOOK, headers, json.dumps(event).encode())
-    [one] = anymail_reports.read(service, request, ["us:pass"])
+    [one] = anymail_reports.read_events(service, request, ["us:pass"])
     assert one.cause == found

@@ -60,7 +60,7 @@ class Servers:
 
     def flush_redis(self) -> None:
         """FLUSHALL: all tasks, results and windows are gone, the connections stay."""
-        redis = redis_clients.connect(os.environ["REDIS_URL"])
+        redis = redis_clients.make_client(os.environ["REDIS_URL"])
         redis.flushall()
         redis.close()
 

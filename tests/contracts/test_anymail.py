@@ -370,14 +370,14 @@ def test_a_mail_that_takes_longer_to_be_written_than_there_is_time_goes_out_with
 ) -> None:
     """A machine so busy that no try has enough time: what one has begun the next one finds."""
     written, busy = [], threading.Event()
-    build = Anymail._build
+    build = Anymail._build_request
 
     def slow(self: Anymail, letter: Letter) -> Any:
         written.append(letter.reference)
         busy.wait()
         return build(self, letter)
 
-    monkeypatch.setattr(Anymail, "_build", slow)
+    monkeypatch.setattr(Anymail, "_build_request", slow)
 
     async def story() -> None:
         accepting = answering(200, {"id": "evidence"})
@@ -414,10 +414,10 @@ def test_a_mail_that_has_been_changed_since_it_was_written_is_written_anew(monke
             builds, first = building.Builds(slow), LETTER._replace(attachments=files)
             while not made:
                 with pytest.raises(TimeoutError):
-                    await builds.built(first, 0.2)
+                    await builds.build_letter(first, 0.2)
             busy.set()
             other = first._replace(**changed)
-            assert await builds.built(other, 60) is other
+            assert await builds.build_letter(other, 60) is other
 
         asyncio.run(story())
 
@@ -436,11 +436,11 @@ def test_what_was_written_long_ago_is_written_anew(monkeypatch: pytest.MonkeyPat
         builds = building.Builds(slow)
         while not made:
             with pytest.raises(TimeoutError):
-                await builds.built(LETTER, 0.2)
+                await builds.build_letter(LETTER, 0.2)
         busy.set()
         while builds._kept and not next(iter(builds._kept.values())).made.done():
             await asyncio.sleep(0.01)
-        assert await builds.built(LETTER, 60) == 2
+        assert await builds.build_letter(LETTER, 60) == 2
 
     asyncio.run(story())
 

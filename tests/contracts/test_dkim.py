@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.contracts.test_mime import LOGO, NEWS, TERMS, compose, letter, unstuffed
 from vendors.adapters import dkim
 from vendors.adapters.base import Attachment, Origin
-from vendors.adapters.mime import written
+from vendors.adapters.mime import parse_origin
 
 calm = settings(
     deadline=None, max_examples=50, suppress_health_check=list(HealthCheck), derandomize=True, database=None
@@ -32,7 +32,7 @@ def origin() -> Origin:
 
 def signed(subject: str = "Hello", body: str = "Dear you,\n.\nbye") -> bytes:
     """A signed mail as a relay stores it."""
-    return unstuffed(compose(written(origin()), "you@example.org", letter(subject, body)))
+    return unstuffed(compose(parse_origin(origin()), "you@example.org", letter(subject, body)))
 
 
 def good(mail: bytes) -> bool:
@@ -41,7 +41,7 @@ def good(mail: bytes) -> bool:
 
     def dns(name: bytes, timeout: int = 0) -> bytes:
         assert name.rstrip(b".") == b"mh1._domainkey.example.com"
-        return dkim.record(key).encode()
+        return dkim.dns_record(key).encode()
 
     return bool(judge.verify(mail, dnsfunc=dns))
 
@@ -59,14 +59,14 @@ def test_every_body_is_signed_so_that_others_verify_it(body: str) -> None:
 @pytest.mark.parametrize("files", [(), (TERMS,), (LOGO,), (LOGO, TERMS)])
 def test_texts_and_files_are_signed_together(files: tuple[Attachment, ...]) -> None:
     made = NEWS._replace(attachments=files, headers=(("List-Unsubscribe", "<https://example.com/u>"),))
-    mail = unstuffed(compose(written(origin()), "you@example.org", made))
+    mail = unstuffed(compose(parse_origin(origin()), "you@example.org", made))
     assert good(mail) and b"list-unsubscribe" in mail.partition(b"bh=")[0]
     assert not good(mail.replace(b"example.com/u", b"example.com/v"))
 
 
 def test_nobody_adds_a_second_link_to_unsubscribe() -> None:
     lines = (("List-Unsubscribe", "<https://example.com/u>"), ("List-Unsubscribe-Post", "List-Unsubscribe=One-Click"))
-    mail = unstuffed(compose(written(origin()), "you@example.org", NEWS._replace(headers=lines)))
+    mail = unstuffed(compose(parse_origin(origin()), "you@example.org", NEWS._replace(headers=lines)))
     assert good(mail) and max(map(len, mail.split(b"\r\n"))) <= 78
     for name, _ in lines:
         for place in (b"Subject: ", b"MIME-Version: "):
@@ -104,7 +104,7 @@ def test_relays_may_fold_anew_and_change_blanks_at_the_ends_of_lines() -> None:
 
 
 def test_a_mail_without_a_key_is_not_signed() -> None:
-    mail = compose(written(replace(origin(), dkim=None)), "you@example.org", letter())
+    mail = compose(parse_origin(replace(origin(), dkim=None)), "you@example.org", letter())
     assert b"DKIM-Signature" not in mail
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from vendors.adapters import load, names
+from vendors.adapters import list_names, load
 from vendors.adapters.base import Adapter, Letter, Origin
 from vendors.adapters.http import Http
 from vendors.adapters.http_client import header
@@ -202,7 +202,7 @@ def test_a_header_is_one_line(value: str) -> None:
 
 
 def test_adapters_are_found_by_name() -> None:
-    assert "http" in names()
+    assert "http" in list_names()
     assert issubclass(load("http"), Adapter)
     with pytest.raises(LookupError, match=r"there are .*http"):
         load("pigeon")

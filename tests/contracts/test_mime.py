@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 from vendors.adapters import mime
 from vendors.adapters.base import Attachment, Letter, Origin
-from vendors.adapters.mime import END, FromAddress, address, sender, written
+from vendors.adapters.mime import END, FromAddress, parse_address, parse_origin, parse_sender
 
 calm = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
-ORIGIN = sender("Us <us@example.org>")
+ORIGIN = parse_sender("Us <us@example.org>")
 CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
 
 def compose(origin: FromAddress, recipient: str, made: Letter) -> bytes:
-    return b"".join(mime.compose(origin, recipient, made))
+    return b"".join(mime.compose_mail(origin, recipient, made))
 
 
 def unstuffed(mail: bytes) -> bytes:
@@ -93,7 +93,7 @@ def test_every_mail_is_ascii_in_lines_that_every_relay_takes(subject: str, body:
 def test_an_address_holds_nothing_that_ends_a_command(text: str) -> None:
     for candidate in (text, f"{text}@example.org", f"you@{text}"):
         try:
-            known = address(candidate)
+            known = parse_address(candidate)
         except ValueError:
             continue
         assert re.fullmatch(r"[!-~\x80-\U0010ffff]+@[A-Za-z0-9.-]+", known)
@@ -116,14 +116,14 @@ def test_a_subject_of_plain_letters_is_folded_at_its_blanks(subject: str) -> Non
 
 
 def test_other_letters_before_the_at_sign_are_kept_for_relays_that_take_them() -> None:
-    assert address("jörg@bücher.example") == "jörg@xn--bcher-kva.example"
+    assert parse_address("jörg@bücher.example") == "jörg@xn--bcher-kva.example"
     assert b"\r\nTo: j\xc3\xb6rg@example.org\r\n" in compose(ORIGIN, "jörg@example.org", letter())
     with pytest.raises(ValueError, match="not an address that every relay takes"):
-        sender("Jörg <jörg@example.org>")
+        parse_sender("Jörg <jörg@example.org>")
 
 
 def test_a_foreign_domain_goes_as_ascii() -> None:
-    assert address("info@bücher.example") == "info@xn--bcher-kva.example"
+    assert parse_address("info@bücher.example") == "info@xn--bcher-kva.example"
 
 
 NO_ADDRESS = ["", "@", "you", "you@", "@example.org", "a b@example.org", "a@b@c"]
@@ -133,13 +133,13 @@ NO_ADDRESS += ["y\u00a0u@example.org", "y\u200bu@example.org", "ö" * 33 + "@exa
 @pytest.mark.parametrize("bad", NO_ADDRESS)
 def test_what_smtp_cannot_take_is_refused(bad: str) -> None:
     with pytest.raises(ValueError):
-        address(bad)
+        parse_address(bad)
 
 
 @pytest.mark.parametrize("name", ["Us", 'Us "and" them', "Us, them; all", "Grüße aus Zürich", "A" * 200, "back\\"])
 def test_a_sender_keeps_its_name(name: str) -> None:
     quoted = '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    mail = compose(sender(f"{quoted} <us@example.org>"), "you@example.org", letter())
+    mail = compose(parse_sender(f"{quoted} <us@example.org>"), "you@example.org", letter())
     [found] = read(mail)["From"].addresses
     assert (found.display_name, found.addr_spec) == (name.strip(), "us@example.org")
 
@@ -149,7 +149,7 @@ def test_a_sender_keeps_its_name(name: str) -> None:
 )
 def test_a_sender_without_an_address_is_refused(bad: str) -> None:
     with pytest.raises(ValueError):
-        sender(bad)
+        parse_sender(bad)
 
 
 def test_the_reference_becomes_the_message_id_and_html_its_type() -> None:
@@ -210,7 +210,7 @@ def test_each_combination_of_parts_reads_back_and_holds_to_the_lines_of_smtp(
 
 def test_a_file_is_encoded_once_and_the_same_bytes_go_to_all() -> None:
     first, second = (
-        mime.compose(ORIGIN, f"{n}@example.org", NEWS._replace(reference=f"ref-{n}")) for n in ("one", "two")
+        mime.compose_mail(ORIGIN, f"{n}@example.org", NEWS._replace(reference=f"ref-{n}")) for n in ("one", "two")
     )
     shared = {id(piece) for piece in first} & {id(piece) for piece in second}
     assert sum(len(piece) for piece in first if id(piece) in shared) > len(PDF) * 4 / 3
@@ -250,13 +250,13 @@ def test_a_header_that_could_be_another_is_refused(name: str, value: str) -> Non
 
 
 def test_the_origin_of_a_letter_is_its_from_reply_to_and_return_path() -> None:
-    origin = written(Origin("brand@example.com", "Größe, Inc.", "Help <help@example.com>", "bounces@example.net"))
+    origin = parse_origin(Origin("brand@example.com", "Größe, Inc.", "Help <help@example.com>", "bounces@example.net"))
     found = read(compose(origin, "you@example.org", letter()))
     assert found["From"] == '"Größe, Inc." <brand@example.com>'
     assert found["Reply-To"] == "Help <help@example.com>"
     assert found["Message-ID"] == "<ref-0@example.com>"
     assert origin.return_path == "bounces@example.net"
-    assert written(Origin("brand@example.com")).return_path == "brand@example.com"
+    assert parse_origin(Origin("brand@example.com")).return_path == "brand@example.com"
 
 
 @pytest.mark.parametrize("field", ["name", "address", "reply_to", "return_path"])
@@ -264,4 +264,4 @@ def test_no_part_of_an_origin_can_begin_another_header(field: str) -> None:
     origin = Origin("a@example.com", "A", "b@example.com", "c@example.com")
     for end in ("\r\n", "\n", "\r", "\0"):
         with pytest.raises(ValueError):
-            written(replace(origin, **{field: f"x@example.com{end}Bcc: y@example.com"}))
+            parse_origin(replace(origin, **{field: f"x@example.com{end}Bcc: y@example.com"}))

@@ -37,7 +37,7 @@ def newsletter() -> bytes:
     [letter] = previews.letters(Campaign(html=True), content, links, [("ann@example.org", {"name": "Ann"})], 1)
     assert [name for name, _ in letter.headers] == ["List-Unsubscribe", "List-Unsubscribe-Post"]
     velma = replace(origin(), address="news@example.com", name="Velma's reading room", reply_to="velma@example.com")
-    return unstuffed(b"".join(mime.compose(mime.written(velma), "ann@example.org", letter)))
+    return unstuffed(b"".join(mime.compose_mail(mime.parse_origin(velma), "ann@example.org", letter)))
 
 
 def score(mail: bytes, home: Path) -> tuple[float, str]:

@@ -55,7 +55,7 @@ def faults(source: str) -> dict[str, tuple[int, str]]:
 
 
 def test_each_shipped_description_is_right() -> None:
-    names = reading.shipped()
+    names = reading.list_shipped()
     assert names == ["infobip", "lob", "lob-postcards", "mailgun", "postgrid", "postmark", "twilio", "vonage"]
     for name in names:
         assert read(reading.source_of(name)).keys.vendor.documents.startswith("https://")

@@ -299,7 +299,7 @@ def test_a_report_of_twilio_changes_the_message_it_names(settings: Any) -> None:
 def test_a_report_of_lob_changes_the_message_it_names() -> None:
     own = {"description": "lob", "return_address": "adr_1", "use_type": "marketing"}
     row = api_vendor(adapter="described", settings=own)
-    report_keys.enter(row, "hush", timezone.now())
+    report_keys.enter_key(row, "hush", timezone.now())
     program = Program()
     address = {"name": "Ann", "address_line1": "Main Street 1", "address_city": "Town"}
     links, [reference] = finished(program, row, [accepted("ltr_1")], fields=address)

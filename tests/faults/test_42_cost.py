@@ -73,7 +73,7 @@ def test_42_permits_that_no_letter_fits_in_are_handed_back(sandbox: Sandbox) -> 
     job = of_two_segments(10, account)
     sending.send(job.pk, job.fence)
     assert len(sandbox.books().entries) == 2 and ledger() == 4
-    with redis_clients.connect(settings.REDIS_URL) as redis:
+    with redis_clients.make_client(settings.REDIS_URL) as redis:
         generation = Vendor.objects.get(pk=account.vendor_id).generation
         scope = Scope(account.vendor_id, account.pk, generation, (Limit(5, 600.0),))
         assert isinstance(Throttle(redis).acquire(scope, 1, 10.0), Grant)
@@ -83,7 +83,7 @@ def test_42_a_window_made_anew_counts_the_segments(sandbox: Sandbox) -> None:
     account = sms(sandbox.url, (6, 600))
     job = of_two_segments(10, account)
     sending.send(job.pk, job.fence)
-    with redis_clients.connect(settings.REDIS_URL) as redis:
+    with redis_clients.make_client(settings.REDIS_URL) as redis:
         redis.flushdb()
         throttle, generation = Throttle(redis), Vendor.objects.get(pk=account.vendor_id).generation
         assert rebuild.rebuild(throttle, account.vendor_id, generation)

@@ -48,7 +48,7 @@ def opened(account: Credential) -> None:
 def the_window_runs_out(of: Vendor) -> None:
     """Deletes the window, and makes the ledger too old to count."""
     Usage.objects.filter(vendor=of).delete()
-    with redis_clients.connect(settings.REDIS_URL) as redis:
+    with redis_clients.make_client(settings.REDIS_URL) as redis:
         redis.delete(*redis.keys(f"mailhub:{{v{of.pk}}}*"))
 
 
@@ -66,7 +66,7 @@ def test_42_a_window_made_anew_knows_the_look_ups(sandbox: Sandbox) -> None:
     account = login(sandbox.url, (3, 600), lookup="weak")
     in_doubt(10, account)
     reconciler.reconcile()
-    with redis_clients.connect(settings.REDIS_URL) as redis:
+    with redis_clients.make_client(settings.REDIS_URL) as redis:
         redis.flushdb()
         throttle, generation = Throttle(redis), Vendor.objects.get(pk=account.vendor_id).generation
         assert rebuild.rebuild(throttle, account.vendor_id, generation)

@@ -87,7 +87,7 @@ def postgres() -> Iterator[Server]:
     finally:
         server.kill()
         shutil.rmtree(folder, ignore_errors=True)
-        with redis_clients.connect(settings.REDIS_URL) as redis:
+        with redis_clients.make_client(settings.REDIS_URL) as redis:
             redis.flushdb()  # the test's own database will give the same numbers to other vendors
 
 
@@ -184,7 +184,7 @@ def crashed() -> Iterator[None]:
 
 @pytest.fixture
 def throttle() -> Iterator[Throttle]:
-    with redis_clients.connect(settings.REDIS_URL) as redis:
+    with redis_clients.make_client(settings.REDIS_URL) as redis:
         yield Throttle(redis)
 
 

@@ -34,7 +34,7 @@ from campaigns.operations import pausing
 from tests import factories
 from tests.faults.sending import login, meanwhile, send_the_rest, sent, take_again
 from tests.programs import wait_until
-from vendors.health import HealthPolicy, HealthStatus, at
+from vendors.health import HealthPolicy, HealthStatus, health_store
 from vendors.models import Credential
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -126,7 +126,7 @@ def job_of(sponsor: Sponsor, recipients: list[str], of: Credential) -> Job:
 
 
 def health_of(account: Credential) -> HealthStatus:
-    return at(settings.REDIS_URL).look(account.vendor_id, HealthPolicy.of(account.vendor))
+    return health_store(settings.REDIS_URL).look(account.vendor_id, HealthPolicy.of(account.vendor))
 
 
 def nothing_stands(account: Credential) -> None:

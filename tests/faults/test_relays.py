@@ -52,7 +52,7 @@ def test_a_wrong_relay_burns_no_list_and_the_list_goes_when_it_is_mended(postfix
     account.refresh_from_db()
     assert account.paused and "Relay access denied" in account.paused_reason
     assert sums() == {"waiting": 50}
-    status = health.at(settings.REDIS_URL).look(account.vendor_id, health.HealthPolicy.of(account.vendor))
+    status = health.health_store(settings.REDIS_URL).look(account.vendor_id, health.HealthPolicy.of(account.vendor))
     assert status.good == 0 and status.bad >= 1
     Vendor.objects.update(settings=known | {"port": postfix.plain})  # that relay knows us
     Credential.objects.update(paused=False)

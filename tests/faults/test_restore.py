@@ -48,7 +48,7 @@ def recover(**options: Any) -> dict[str, Any]:
 def redis_lost_all() -> Iterator[None]:
     from django.conf import settings
 
-    with redis_clients.connect(settings.REDIS_URL) as redis:
+    with redis_clients.make_client(settings.REDIS_URL) as redis:
         redis.flushdb()
     yield
 

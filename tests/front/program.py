@@ -25,7 +25,7 @@ def forget() -> None:
     keyring.forget()
     vendor_cache.forget()
     known_vendors.forget()
-    counts.forget()
+    counts.forget_counts()
     forecasts.forget()
     connection_pool.close()
 

@@ -29,7 +29,9 @@ def enter(program: Program, vendor: Any, day: date, messages: int, units: int) -
 
 
 def priced(vendor: Any, per_unit: str) -> None:
-    prices.add(Price(vendor=vendor, per_unit=Decimal(per_unit), since=date(2024, 1, 1), currency="EUR"), Actor("ann"))
+    prices.add_price(
+        Price(vendor=vendor, per_unit=Decimal(per_unit), since=date(2024, 1, 1), currency="EUR"), Actor("ann")
+    )
 
 
 def test_a_program_sees_its_sponsors_costs_by_month_and_vendor() -> None:
@@ -55,7 +57,7 @@ def test_a_program_sees_its_sponsors_costs_by_month_and_vendor() -> None:
     only = ours.get(f"/api/v1/costs?from=2025-01&to=2025-02&vendor={other.slug}").json()["data"]
     assert [row["messages"] for row in only] == [5]
     assert ours.get("/api/v1/costs").json() == {"data": []}, "those months are more than a year ago"
-    enter(ours, vendor, prices.today(), 2, 2)
+    enter(ours, vendor, prices.pricing_day(), 2, 2)
     assert [row["messages"] for row in ours.get("/api/v1/costs").json()["data"]] == [2]
     assert Program(ours.sponsor, "test").get("/api/v1/costs").json() == {"data": []}
 
@@ -89,8 +91,8 @@ def viewer(sponsor: Any = None, *codes: str) -> Client:
 def test_users_see_the_costs_of_their_sponsors_on_a_page_and_as_csv() -> None:
     ours, theirs, vendor = Program(), Program(), api_vendor()
     priced(vendor, "1.5")
-    enter(ours, vendor, prices.today(), 3, 3)
-    enter(theirs, vendor, prices.today(), 7_654_321, 1)
+    enter(ours, vendor, prices.pricing_day(), 3, 3)
+    enter(theirs, vendor, prices.pricing_day(), 7_654_321, 1)
     client = viewer(ours.sponsor, "view_costentry")
     page = client.get(PAGE).content.decode()
     assert "4.50 EUR" in page and "7,654,321" not in page

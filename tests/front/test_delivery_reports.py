@@ -161,19 +161,19 @@ class TestWhoMayReport:
 
     def test_a_new_secret_leaves_the_old_one_a_day(self):
         vendor = reporting()
-        old, vendor.secret = vendor.secret, report_keys.rotate(vendor.row, timezone.now())
+        old, vendor.secret = vendor.secret, report_keys.rotate_key(vendor.row, timezone.now())
         for secret in (old, vendor.secret):
             assert vendor.post([receipt("x")], secret).status_code == 202
         later = report_keys.reporting_vendor(vendor.row.slug, timezone.now() + timedelta(days=1, minutes=1))
         assert later and later.common and later.common.source.secrets == [vendor.secret]
-        assert report_keys.revoke(vendor.row) == 2
+        assert report_keys.revoke_keys(vendor.row) == 2
         problem(vendor.post([receipt("x")]), "not-the-vendor", 401)
 
     def test_a_secret_that_can_prove_nothing_is_refused_and_one_that_is_stored_hides_no_older_one(self, tmp_path):
         vendor = reporting()
         for text in ("", "whsec_", "whsec_c2hvcnQ=", "a password, or so it seems", vendor.secret + "!"):
             with pytest.raises(ValueError, match="at least 16 bytes"):
-                report_keys.enter(vendor.row, text, timezone.now())
+                report_keys.enter_key(vendor.row, text, timezone.now())
         given = tmp_path / "secret"
         given.write_text("hush")
         with pytest.raises(CommandError, match="the secret is not stored"):

@@ -29,7 +29,7 @@ def vendor(sandbox: Sandbox) -> Any:
 @pytest.fixture
 def reports(vendor: Any, sandbox: Sandbox, live_server: Any) -> Iterator[None]:
     """The vendor knows where to report to, and with which secret."""
-    secret = report_keys.rotate(vendor, timezone.now())
+    secret = report_keys.rotate_key(vendor, timezone.now())
     address = f"{live_server.url}/api/v1/receipts/{vendor.slug}"
     sandbox.settings(receipts_to=address, receipts_secret=secret)
     yield

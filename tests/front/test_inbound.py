@@ -241,7 +241,7 @@ class TestOutOfOrder:
         source = GOOD + REPORTS.replace("SCHEME", "header") + f"[inbound]\n{keys}"
         vendor = api_vendor(adapter="described", channel="sms", settings={"description": source})
         factories.entitle([velma.sponsor], [vendor])
-        report_keys.enter(vendor, "key", timezone.now())
+        report_keys.enter_key(vendor, "key", timezone.now())
         known_vendors.forget()
         stop = {"i": 1, "f": THEIRS, "t": OURS, "x": "STOP"}
         bad: list[dict[str, Any]] = [{**stop, "i": None}, {**stop, "i": 2, "at": "soon"}]

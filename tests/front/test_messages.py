@@ -206,21 +206,21 @@ class TestVendors:
         api_vendor(slug="a-paused", channel="sms", paused=True)
         ill = api_vendor(slug="b-ill", channel="sms", min_requests=10)
         well = api_vendor(slug="c-well", channel="sms")
-        health.at(settings.REDIS_URL).note(ill.pk, HealthPolicy.of(ill), 0, 50)
+        health.health_store(settings.REDIS_URL).note(ill.pk, HealthPolicy.of(ill), 0, 50)
         answer = program.send({"channel": "sms", "body": "Hi", "recipients": [{"to": "+442079460000"}]})
         assert answer.status_code == 202 and answer.json()["vendor"] == well.slug
-        health.at(settings.REDIS_URL).reset(ill.pk)
+        health.health_store(settings.REDIS_URL).reset(ill.pk)
 
     def test_an_unhealthy_vendor_is_503_with_the_time_to_come_back_and_nothing_is_stored(self):
         program, vendor = Program(), api_vendor(min_requests=10, min_ratio=0.8, retry_after=30)
-        health.at(settings.REDIS_URL).note(vendor.pk, HealthPolicy.of(vendor), 61, 39)
+        health.health_store(settings.REDIS_URL).note(vendor.pk, HealthPolicy.of(vendor), 61, 39)
         answer = program.send(letter(vendor))
         found = problem(answer, "vendor-unhealthy", 503)
         assert 15 < int(answer.headers["Retry-After"]) <= 30
         assert found["service"] == {"good": 61, "bad": 39, "ratio": 0.61, "threshold": 0.8}
         assert "61% good of the last 100 answers; 80% is needed" in found["detail"]
         assert stored() == [0, 0, 0, 0]
-        health.at(settings.REDIS_URL).reset(vendor.pk)
+        health.health_store(settings.REDIS_URL).reset(vendor.pk)
         assert program.send(letter(vendor)).status_code == 202
 
     def test_a_paused_vendor_and_a_paused_credential_are_503(self):

@@ -70,7 +70,7 @@ def test_only_ones_own_messages_wait_for_a_vendor_of_the_installation():
 
 def test_how_many_answers_others_got_is_not_told():
     alpha, _beta, vendor = shared()
-    health.at(settings.REDIS_URL).note(vendor.pk, health.HealthPolicy.of(vendor), 30, 3)
+    health.health_store(settings.REDIS_URL).note(vendor.pk, health.HealthPolicy.of(vendor), 30, 3)
     said = service(alpha, vendor)
     assert (said["good"], said["bad"], said["ratio"]) == (91, 9, 0.91)
     Vendor.objects.filter(pk=vendor.pk).update(owner=alpha.sponsor)

@@ -42,7 +42,7 @@ def two(own: Sequence[str] = ("eu", "us"), by_id: bool = False) -> tuple[Reporte
     reporter.row.settings["receipts_by_id"] = by_id
     reporter.row.save()
     made = {name: by(reporter.row, name) for name in ("eu", "us")}
-    keys = {name: report_keys.rotate(reporter.row, timezone.now(), made[name][0]) for name in own}
+    keys = {name: report_keys.rotate_key(reporter.row, timezone.now(), made[name][0]) for name in own}
     return reporter, keys, {name: job for name, (_, job) in made.items()}
 
 
@@ -100,7 +100,7 @@ def test_a_key_of_no_account_speaks_for_those_that_have_none_of_their_own() -> N
     answer = reporter.post([receipt(names["eu"]), receipt(names["us"])])
     assert answer.json() == {"changed": 1, "unknown": [names["us"]]}
     assert reporter.post([receipt(names["us"])], keys["us"]).json()["changed"] == 1
-    report_keys.rotate(reporter.row, timezone.now(), Credential.objects.get(vendor=reporter.row, name="eu"))
+    report_keys.rotate_key(reporter.row, timezone.now(), Credential.objects.get(vendor=reporter.row, name="eu"))
     problem(reporter.post([receipt(names["eu"])]), "not-the-vendor", 401)
 
 

@@ -80,7 +80,7 @@ def test_nothing_else_is_called(url: str, monkeypatch: Any) -> None:
         raise AssertionError("a call")
 
     vendor, _ = sent(SES)
-    monkeypatch.setattr(webhook_http, "get", called)
+    monkeypatch.setattr(webhook_http, "get_once", called)
     body = confirming(url)
     problem(post(vendor, body, SES.sign(body)), "validation", 422)
     with pytest.raises(BadReport):

@@ -35,7 +35,7 @@ def sent(service: Service, letters: int = 1) -> tuple[Any, list[str]]:
     job = logged(letters, [accepted(f"v-{number}") for number in range(letters)])
     vendor = api_vendor(adapter="anymail", settings={"service": service.name, "more": service.more})
     Credential.objects.filter(pk=job.campaign.credential_id).update(vendor=vendor)
-    report_keys.enter(vendor, service.signing, timezone.now())
+    report_keys.enter_key(vendor, service.signing, timezone.now())
     return vendor, [row.reference for row in messages(job)]
 
 
@@ -82,7 +82,7 @@ def test_a_report_without_the_services_signature_is_refused(service: Service) ->
         forged = [{}]
     for headers in forged:
         problem(post(vendor, body, headers), "not-the-vendor", 401)
-    report_keys.revoke(vendor)
+    report_keys.revoke_keys(vendor)
     body = service.packed("delivered", name)
     problem(post(vendor, body, service.sign(body)), "not-the-vendor", 401)
     assert Message.objects.get(uuid=name[:36]).report is None
@@ -100,7 +100,7 @@ def test_nonsense_stores_nothing_and_is_told(service: Service, body: bytes) -> N
 def test_both_signing_secrets_hold_during_a_rotation(service: Service) -> None:
     vendor, (name,) = sent(service)
     other = "whsec_b3RoZXI=" if service.name == "resend" else "u:p"
-    report_keys.enter(vendor, other, timezone.now())
+    report_keys.enter_key(vendor, other, timezone.now())
     body = service.packed("opened", name)
     assert post(vendor, body, service.sign(body)).status_code == 200
     assert MessageEvent.objects.count() == 1
@@ -134,7 +134,7 @@ def test_a_bounce_is_hard_only_if_nothing_speaks_against_it(name: str, change: d
     event.update(change)
     body = json.dumps(report).encode()
     headers = {"content-type": "application/json"} | service.sign(body)
-    (found,) = anymail_reports.read(name, ReportRequest("POST", f"{BASE}/x", headers, body), [service.signing])
+    (found,) = anymail_reports.read_events(name, ReportRequest("POST", f"{BASE}/x", headers, body), [service.signing])
     assert (found.kind, found.bounce) == ("bounced", bounce)
 
 
@@ -144,22 +144,22 @@ def test_what_a_stranger_posts_is_not_the_vendors_whatever_it_is(name: str, body
     for kind in ("application/json", "application/x-www-form-urlencoded", "multipart/form-data", ""):
         request = ReportRequest("POST", f"{BASE}/x", {"content-type": kind}, body)
         with pytest.raises(NotTheVendor):
-            anymail_reports.read(name, request, ["user:password"])
+            anymail_reports.read_events(name, request, ["user:password"])
 
 
 @pytest.mark.parametrize("name", sorted(set(ANYMAIL) - set(anymail_reports.SIGNED) - {"resend", "scaleway"}))
 def test_of_who_has_not_the_login_nothing_is_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    monkeypatch.setattr(anymail_reports, "_as_django", lambda request: read.append(request.url))
+    monkeypatch.setattr(anymail_reports, "_to_django_request", lambda request: read.append(request.url))
     guesses = ["", "user:password", "Basic", "Basic user:password", "Bearer dXNlcjpwYXNzd29yZA==", "Basic dXNlcjpw"]
     for guess in [*guesses, "Basic \ud800", "Basic \u00e9"]:
         request = ReportRequest("POST", f"{BASE}/x", {"authorization": guess}, b"[" * 5_000_000)
         with pytest.raises(NotTheVendor):
-            anymail_reports.read(name, request, ["user:password", "other:one"])
+            anymail_reports.read_events(name, request, ["user:password", "other:one"])
     assert read == []
     request = ReportRequest("POST", f"{BASE}/x", {"authorization": "basic dXNlcjpwYXNzd29yZA=="}, b"{}")
     with pytest.raises(NotTheVendor):  # what is read here is nothing
-        anymail_reports.read(name, request, ["other:one", "user:password"])
+        anymail_reports.read_events(name, request, ["other:one", "user:password"])
     assert len(read) == 1, "by the secret that it has"
 
 

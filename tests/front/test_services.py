@@ -29,9 +29,9 @@ def command(*args):
 def ill():
     """A vendor with 40 good answers of 100."""
     vendor = api_vendor(slug="ill", limits=[(5, 60)], min_requests=20, min_ratio=0.8, retry_after=30)
-    health.at(settings.REDIS_URL).note(vendor.pk, HealthPolicy.of(vendor), 40, 60)
+    health.health_store(settings.REDIS_URL).note(vendor.pk, HealthPolicy.of(vendor), 40, 60)
     yield vendor
-    health.at(settings.REDIS_URL).reset(vendor.pk)
+    health.health_store(settings.REDIS_URL).reset(vendor.pk)
 
 
 def test_every_vendor_says_whether_it_takes_work(ill):

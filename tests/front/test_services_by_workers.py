@@ -65,7 +65,7 @@ def prepared(service: Service, port: int) -> Job:
     url = f"http://127.0.0.1:{port}{PATHS.get(service.name, '')}"
     settings = {"service": service.name, "url": url, "more": service.more, "timeout": 30}
     vendor = factories.vendor(adapter="anymail", settings=settings, channel="email", casters=["small-priority"])
-    report_keys.enter(vendor, service.signing, timezone.now())
+    report_keys.enter_key(vendor, service.signing, timezone.now())
     job = factories.campaign_with_job(RECIPIENTS, of=factories.credential(vendor, secret=dict(service.secret)))
     fields = {"from_address": "news@example.org", "from_name": "News"}
     job.campaign.identity = Identity.objects.create(sponsor=job.sponsor, name=service.name, **fields)

@@ -47,7 +47,7 @@ def test_a_program_lists_archives_and_restores_its_topics_and_none_names_an_arch
     problem(Program(program.sponsor, scopes=("read",)).post("topics/offers/restore"), "forbidden", 403)
     assert program.post("topics/offers/restore").json() == {"changed": True, "archived": False}
     assert program.send(asked, "two").status_code == 202
-    said = [one.change_message for one in history.latest(Topic, Topic.objects.values_list("pk", flat=True), 9)]
+    said = [one.change_message for one in history.latest_entries(Topic, Topic.objects.values_list("pk", flat=True), 9)]
     assert said == [f"restored by {program.key.prefix}", f"archived by {program.key.prefix}"]
 
 

@@ -18,7 +18,7 @@ def _refuse() -> None:
 
 
 def post(url, body, headers):
-    return asyncio.run(webhook_http.post(url, body, headers))
+    return asyncio.run(webhook_http.post_once(url, body, headers))
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_not_into_a_network_of_our_own_and_no_connection_is_made(url, monkeypatc
     def connect(*_):
         raise AssertionError("a connection was tried")
 
-    monkeypatch.setattr(webhook_http, "_connect", connect)
+    monkeypatch.setattr(webhook_http, "_connect_checked", connect)
     answer = post(url, b"{}", {})
     assert answer.status is None and not answer.taken
     assert "no address of the public network" in answer.note
@@ -76,7 +76,7 @@ def test_not_into_a_network_of_our_own_and_no_connection_is_made(url, monkeypatc
 )
 def test_not_to_what_is_no_https_address(url):
     with pytest.raises(Forbidden):
-        webhook_http.check(url)
+        webhook_http.check_url(url)
 
 
 @pytest.mark.parametrize("port", [0, 1, 21, 22, 25, 465, 587, 853, 2375, 5432, 6379, 9200, 11211, 27017])
@@ -87,17 +87,17 @@ def test_not_to_a_port_at_which_other_services_listen(port, networks, settings, 
     monkeypatch.setattr(webhook_http.socket, "getaddrinfo", lambda *_, **__: [(0, 0, 0, "", (where, port))])
     for url in (f"https://example.org:{port}/", f"https://127.0.0.1:{port}/"):
         with pytest.raises(Forbidden, match=f"the port {port}: use 443"):
-            webhook_http.check(url)
+            webhook_http.check_url(url)
         assert "the port" in post(url, b"", {}).note, "also one that was entered before"
 
 
 def test_ports_of_the_web_and_high_ones_or_those_that_are_named(settings):
     for port in ("", ":443", ":80", ":8443", ":8080", ":3000", ":32801"):
-        webhook_http.check(f"https://example.org{port}/")
+        webhook_http.check_url(f"https://example.org{port}/")
     settings.WEBHOOK_PORTS = [443, 6379]
-    webhook_http.check("https://example.org:6379/")
+    webhook_http.check_url("https://example.org:6379/")
     with pytest.raises(Forbidden):
-        webhook_http.check("https://example.org:8443/")
+        webhook_http.check_url("https://example.org:8443/")
 
 
 def test_a_name_that_leads_to_one_private_address_is_refused(monkeypatch):
@@ -121,7 +121,7 @@ def test_an_address_of_the_public_network_inside_another_one_is_one(monkeypatch)
         reached.append(address)
         raise CallError("no connection", written=False) from ConnectionRefusedError()
 
-    monkeypatch.setattr(webhook_http, "_connect", refused)
+    monkeypatch.setattr(webhook_http, "_connect_checked", refused)
     assert "ConnectionRefusedError" in post("https://[64:ff9b::5db8:d822]/", b"", {}).note
     assert reached == ["64:ff9b::5db8:d822"], "networks without IPv4 reach it in this way"
 

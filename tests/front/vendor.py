@@ -24,7 +24,7 @@ def reporting(**fields: Any) -> "Reporter":
 class Reporter:
     def __init__(self, row: Any) -> None:
         self.row = row
-        self.secret = report_keys.rotate(row, timezone.now())
+        self.secret = report_keys.rotate_key(row, timezone.now())
 
     def post(self, receipts: Any, secret: str = "", at: datetime | None = None, **headers: str) -> Any:
         """receipts: a list of them, or a body."""

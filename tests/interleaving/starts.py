@@ -106,7 +106,7 @@ class Snapshots:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str], State] = {}
-        history.record(history.Actor("ann"), Job, [])  # makes the log's user
+        history.record_changes(history.Actor("ann"), Job, [])  # makes the log's user
         connection.cursor().execute("CREATE SCHEMA IF NOT EXISTS starts")
 
     def restore(self, name: str, fate: str) -> State:

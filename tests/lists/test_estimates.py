@@ -27,7 +27,9 @@ SMS = {"url": "http://127.0.0.1:9/letters", "unit": "segment"}
 
 
 def priced(of: Vendor, per_unit: str) -> None:
-    prices.add(Price(vendor=of, per_unit=Decimal(per_unit), since=prices.today(), currency="EUR"), Actor("ann"))
+    prices.add_price(
+        Price(vendor=of, per_unit=Decimal(per_unit), since=prices.pricing_day(), currency="EUR"), Actor("ann")
+    )
 
 
 def login(**fields: Any) -> Credential:

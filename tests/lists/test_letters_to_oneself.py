@@ -61,7 +61,7 @@ def accept(of: Sponsor, login: Credential, by: Actor | None = ANN, **more: Any) 
 
 def test_by_the_command_the_eleventh_is_refused_and_the_list_itself_still_goes(vendor, files) -> None:
     velma = factories.sponsor("Velma")
-    sent_already(arguments.person(), velma, MOST - 1)
+    sent_already(arguments.shell_user(), velma, MOST - 1)
     assert "is on its way" in send(files, "--test-to", "me@example.com")
     with pytest.raises(CommandError, match=r"^nothing was stored\n10 letters to oneself .*, the next one at .* UTC"):
         send(files, "--test-to", "me@example.com")

@@ -29,8 +29,8 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 @pytest.fixture(autouse=True)
 def empty() -> Iterator[None]:
     """Tests share Redis, and their vendors may have the ids of others."""
-    histograms.counts.take()
-    with redis_clients.connect(settings.REDIS_URL) as client:
+    histograms.counts.take_counts()
+    with redis_clients.make_client(settings.REDIS_URL) as client:
         client.delete(histograms.KEY)
         yield
         client.delete(histograms.KEY)
@@ -81,7 +81,7 @@ def test_processes_add_to_the_same_sums() -> None:
     env = workers.environment() | {"DJANGO_SETTINGS_MODULE": "mailhub.settings", "REDIS_URL": settings.REDIS_URL}
     for _ in range(2):
         subprocess.run([sys.executable, "-c", code], env=env, cwd=workers.PROJECT, check=True)
-    histograms.counts.observe(histograms.CALL, vendor.pk, 100.0)
+    histograms.counts.observe_value(histograms.CALL, vendor.pk, 100.0)
     histograms.store_now(settings.REDIS_URL)
     found = read()
     assert value(found, "call_seconds_count", vendor="post") == 9
@@ -93,17 +93,17 @@ def test_processes_add_to_the_same_sums() -> None:
 
 def test_what_is_counted_costs_no_statement_and_a_redis_that_is_away_costs_the_counts_alone(tmp_path: Any) -> None:
     with CaptureQueriesContext(connection) as asked:
-        histograms.counts.observe(histograms.CALL, 1, 0.1)
+        histograms.counts.observe_value(histograms.CALL, 1, 0.1)
         histograms.store_now(f"unix://{tmp_path}/none")
-    assert not asked.captured_queries and histograms.counts.take() == {}
+    assert not asked.captured_queries and histograms.counts.take_counts() == {}
 
 
 def test_vendors_without_a_label_of_their_own_share_one_and_what_another_version_counted_is_left_out() -> None:
     factories.vendor("post")
-    histograms.counts.observe(histograms.CALL, 1_000_001, 1.0)
-    histograms.counts.observe(histograms.CALL, 1_000_002, 2.0)
+    histograms.counts.observe_value(histograms.CALL, 1_000_001, 1.0)
+    histograms.counts.observe_value(histograms.CALL, 1_000_002, 2.0)
     histograms.store_now(settings.REDIS_URL)
-    with redis_clients.connect(settings.REDIS_URL) as client:
+    with redis_clients.make_client(settings.REDIS_URL) as client:
         client.hset(histograms.KEY, "of_later|1|0", "5")
         client.hset(histograms.KEY, "call|1000002|77", "5")
     found = read()

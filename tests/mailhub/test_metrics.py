@@ -95,7 +95,7 @@ def test_windows_and_calls_in_flight_are_those_of_the_throttle() -> None:
     vendor = factories.vendor("post", limits=[(5, 60)])
     login = factories.credential(vendor)
     scope = Scope(vendor.pk, login.pk, 1, (Limit(5, 60),))
-    with redis_clients.connect(settings.REDIS_URL) as client:
+    with redis_clients.make_client(settings.REDIS_URL) as client:
         throttle = Throttle(client)
         throttle.rebuild(vendor.pk, 1, 60, [])
         grant = throttle.acquire(scope, 3, hold=3600)

@@ -374,6 +374,8 @@ class TestKeptTotals:
 
     def test_without_redis_they_are_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(kept_totals, "MANY", 0)
-        monkeypatch.setattr(redis_clients, "_client", lambda _url: redis_clients.connect("redis://127.0.0.1:1", 0.1))
+        monkeypatch.setattr(
+            redis_clients, "_registry_client", lambda _url: redis_clients.make_client("redis://127.0.0.1:1", 0.1)
+        )
         factories.campaign_with_job(5, status="DISPATCHED", messages=False)
         assert self.waiting(recent=True) == self.waiting(recent=True) == (5, False)

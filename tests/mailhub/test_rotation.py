@@ -88,7 +88,7 @@ class Installation:
         self.uuid = return_paths.read(self.path, "return-path")
         lists.add(None, "email", [NewSuppression("ann@example.com", "by_hand")])
         self.hook, self.secret = events.add(self.job.sponsor_id, "https://hooks.example/in", [], False)
-        self.reports = report_keys.rotate(self.login.vendor, timezone.now())
+        self.reports = report_keys.rotate_key(self.login.vendor, timezone.now())
         self.program = Program(self.job.campaign.sponsor)
 
     def check(self) -> None:

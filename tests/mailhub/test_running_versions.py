@@ -36,7 +36,7 @@ def nobody_else() -> Iterator[None]:
 
 
 def forget() -> None:
-    with redis_clients.connect(settings.REDIS_URL) as client:
+    with redis_clients.make_client(settings.REDIS_URL) as client:
         client.delete(redis_clients.PROCESSES)
 
 
@@ -91,7 +91,7 @@ def test_another_build_of_the_same_tables_is_named_too() -> None:
 def test_what_has_not_announced_itself_lately_runs_no_more() -> None:
     runs("web@one", number="0.2.9", seconds=-1)
     assert running_versions.read_processes() == []
-    with redis_clients.connect(settings.REDIS_URL) as client:
+    with redis_clients.make_client(settings.REDIS_URL) as client:
         assert client.hlen(redis_clients.PROCESSES) == 0
 
 

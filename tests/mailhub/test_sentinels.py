@@ -54,16 +54,16 @@ def test_a_client_and_a_script_follow_a_master_that_dies_and_one_that_is_demoted
     async def story() -> None:
         redis = redis_clients.connect_async(sentinels.url)
         script = redis_clients.AsyncScript(redis, "return redis.call('INCR', KEYS[1])")
-        with redis_clients.connect(sentinels.url) as plain:
+        with redis_clients.make_client(sentinels.url) as plain:
             assert plain.connection_pool.connection_kwargs["db"] == 3
-            assert await script.run(["counted"], []) == 1
+            assert await script.run_script(["counted"], []) == 1
             for change in (sentinels.demote_master, sentinels.kill_master):
                 change()
                 wait_until(lambda: works(lambda: plain.set("told", 1)), "the client is with the new master", 60)
                 async with asyncio.timeout(60):
                     while True:
                         try:
-                            counted = await script.run(["counted"], [])
+                            counted = await script.run_script(["counted"], [])
                             break
                         except RedisError:
                             await asyncio.sleep(0.1)

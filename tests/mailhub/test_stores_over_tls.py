@@ -102,7 +102,7 @@ def test_a_redis_that_wants_tls_and_a_user_serves_limits_broker_and_results(
     nobody = redis.url.replace("mailhub:", "stranger:")
     distrustful = redis.url.partition("?")[0]
     for url in (distrustful, nobody, distrustful.replace("rediss://", "redis://")):
-        with redis_clients.connect(url) as client, pytest.raises(RedisError):
+        with redis_clients.make_client(url) as client, pytest.raises(RedisError):
             client.ping()
 
 

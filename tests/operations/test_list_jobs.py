@@ -13,7 +13,7 @@ from campaigns.operations.job_commands import SHOWN
 from tests import factories
 from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, recount, refused
 from tests.terminal import Terminal
-from vendors.management.output import fitting
+from vendors.management.output import fitting_columns
 
 pytestmark = pytest.mark.django_db
 
@@ -267,11 +267,11 @@ def test_all_labels_of_a_sum_come_from_the_messages(listed: Any) -> None:
 def test_on_a_narrow_terminal_columns_go_instead_of_breaking_numbers() -> None:
     rows = [{"id": 1_000_200, "sponsor": "Velma", "expired": 0, "next": "waits for its turn"}]
     columns, spare = ("id", "sponsor", "expired", "next"), ("expired", "sponsor")
-    assert fitting(columns, rows, spare, 200) == [*columns]
-    assert fitting(columns, rows, spare, 36) == ["id", "sponsor", "next"]
-    assert fitting(columns, rows, spare, 5) == ["id", "next"], "what is not spare stays"
+    assert fitting_columns(columns, rows, spare, 200) == [*columns]
+    assert fitting_columns(columns, rows, spare, 36) == ["id", "sponsor", "next"]
+    assert fitting_columns(columns, rows, spare, 5) == ["id", "next"], "what is not spare stays"
 
 
 def test_a_long_text_is_broken_before_a_column_goes() -> None:
     rows = [{"id": 7, "campaign": "Spring " * 20, "status": "SENDING"}]
-    assert fitting(("id", "campaign", "status"), rows, ("status",), 40) == ["id", "campaign", "status"]
+    assert fitting_columns(("id", "campaign", "status"), rows, ("status",), 40) == ["id", "campaign", "status"]

@@ -217,7 +217,11 @@ def test_of_many_failures_the_reasons_are_counted_on_a_page_of_their_own(client,
 def test_what_it_has_cost_so_far(client, campaign):
     assert "Cost so far" not in text(client, f"/campaigns/{campaign.pk}/")
     Price.objects.create(
-        vendor=campaign.credential.vendor, currency="EUR", per_unit="0.07", per_message="0.01", since=prices.today()
+        vendor=campaign.credential.vendor,
+        currency="EUR",
+        per_unit="0.07",
+        per_message="0.01",
+        since=prices.pricing_day(),
     )
     assert "Cost so far about 0.24 EUR at today's price" in text(client, f"/campaigns/{campaign.pk}/")
     Job.objects.filter(campaign=campaign).update(units=12)  # of six calls, three of which were accepted

@@ -114,7 +114,7 @@ def test_the_history_is_english():
     )
     with translation.override("de"):
         assert str(RateLimit._meta.verbose_name) == "Grenze"
-        assert history.describe(form, [limits]) == "rate limit 5 / 60 s added"
+        assert history.describe_forms(form, [limits]) == "rate limit 5 / 60 s added"
 
 
 def test_what_scripts_say_is_known():

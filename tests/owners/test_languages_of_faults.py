@@ -146,7 +146,9 @@ ROUTE = {
 def test_operators_forms_say_what_is_wrong_in_german(admin_client):
     vendor = factories.vendor("amazingmail", limits=[(5, 60)])
     sponsor = factories.sponsor()
-    prices.add(Price(vendor=vendor, per_unit=Decimal(1), currency="EUR", since=prices.today()), Actor("ann"))
+    prices.add_price(
+        Price(vendor=vendor, per_unit=Decimal(1), currency="EUR", since=prices.pricing_day()), Actor("ann")
+    )
     offers = Topic.objects.create(sponsor=factories.sponsor("other"), name="offers", title="Offers")
     suppressed = {"sponsor": sponsor.pk, "channel": "email", "address": "nowhere", "reason": "by_hand"}
     past = {"until_0": "2001-01-01", "until_1": "10:00:00", "topic": offers.pk}
@@ -159,7 +161,7 @@ def test_operators_forms_say_what_is_wrong_in_german(admin_client):
             "Das Thema gehört einem anderen Mandanten.",
         ),
         ("vendors/price", "again"): (
-            {"vendor": vendor.pk, "currency": "EUR", "per_unit": 2, "per_message": 0, "since": prices.today()},
+            {"vendor": vendor.pk, "currency": "EUR", "per_unit": 2, "per_message": 0, "since": prices.pricing_day()},
             "Nicht hinzugefügt: damit werden Preise berichtigt, die schon gelten: bitte einen Grund angeben.",
         ),
         ("vendors/price", "currency"): (

@@ -48,7 +48,7 @@ def newest():
     """The newest entry of any history as stored, and as a German page shows it."""
     entries = list(LogEntry.objects.order_by("-pk")[:1])
     with translation.override("de"):
-        ((entry, german),) = history.sentences(entries)
+        ((entry, german),) = history.entry_sentences(entries)
     return entry.change_message, german
 
 
@@ -65,7 +65,7 @@ def test_a_reason_is_shown_as_it_was_typed(typed):
 @pytest.mark.parametrize("typed", TYPED)
 def test_old_and_new_values_are_shown_as_they_were_typed(typed):
     vendor = factories.vendor()
-    with facts.kept(vendor, facts.vendor_facts):
+    with facts.log_changes(vendor, facts.vendor_facts):
         Vendor.objects.filter(pk=vendor.pk).update(name=typed, paused=True, paused_reason=typed)
     english, german = newest()
     assert f"paused none → {typed}" in english
@@ -107,7 +107,7 @@ def test_changes_of_senders_vendors_keys_and_suppressions_are_german():
     suppressing.add(sponsor.pk, "email", [NewSuppression("p@example.org", "by_hand", "Date")], ANN)
     assert newest()[1] == f"1 (email) für Mandant {sponsor.pk} hinzugefügt durch ann"
     price = Price(vendor=vendor, currency="EUR", per_unit=Decimal("0.07"), since=date(2036, 5, 3), reason="off")
-    assert prices.add(price, ANN)
+    assert prices.add_price(price, ANN)
     assert newest()[1] == "Preis hinzugefügt: 0.07 EUR ab 2036-05-03 durch ann. Grund: off"
 
 
@@ -149,11 +149,11 @@ def test_pages_with_a_history_show_it_in_german(admin_client):
     goes_on = Said("approved (%(count)s recipients): %(why)s", count=1200, why=Said("it goes on"))
     for model, pk, what in (
         (Campaign, job.campaign_id, goes_on),
-        (Vendor, job.vendor_id, history.change("paused_reason", "", "no money")),
+        (Vendor, job.vendor_id, history.change_sentence("paused_reason", "", "no money")),
         (Topic, topic.pk, Said("archived")),
         (Store, 1, Said("recovered: %(losses)s", losses=recovery.describe([]))),
     ):
-        history.record(ann, model, [(pk, what)], "as it must be")
+        history.record_changes(ann, model, [(pk, what)], "as it must be")
     wanted = {
         f"/admin/campaigns/job/{job.pk}/history/": "Es beginnt keine neue Übergabe durch bob. Grund: wrong text",
         f"/admin/campaigns/campaign/{job.campaign_id}/history/": "freigegeben (1.200 Empfänger): sie geht weiter. G",
@@ -170,7 +170,7 @@ def test_pages_with_a_history_show_it_in_german(admin_client):
 
 def test_an_entry_of_before_is_shown_as_it_is_stored(admin_client):
     job = factories.campaign_with_job(5).campaign.jobs.get()
-    history.record(ANN, Job, [(job.pk, Said("archived"))], "row 7: Ann asked for it")
+    history.record_changes(ANN, Job, [(job.pk, Said("archived"))], "row 7: Ann asked for it")
     HistorySentence.objects.all().delete()
     page = admin_client.get(f"/admin/campaigns/job/{job.pk}/history/", headers=GERMAN).text
     assert "archived by ann. Reason: row 7: Ann asked for it" in page
@@ -179,16 +179,16 @@ def test_an_entry_of_before_is_shown_as_it_is_stored(admin_client):
 def test_a_history_of_any_length_is_read_with_one_statement(admin_client, django_assert_num_queries):
     job = factories.campaign_with_job(5).campaign.jobs.get()
     for number in range(30):
-        history.record(ANN, Job, [(job.pk, Said("removed: %(name)s", name=str(number)))])
+        history.record_changes(ANN, Job, [(job.pk, Said("removed: %(name)s", name=str(number)))])
     entries = list(LogEntry.objects.all())
     with django_assert_num_queries(1):
-        assert len(history.sentences(entries)) == 30
+        assert len(history.entry_sentences(entries)) == 30
 
 
 def test_a_jobs_history_has_all_its_entries_however_few_jobs_the_list_has(admin_client):
     job = factories.campaign_with_job(5).campaign.jobs.get()
     Job.objects.filter(pk=job.pk).update(created_at=timezone.now() - timedelta(days=30))
-    history.record(Actor("ann"), Job, [(job.pk, f"decision {number}") for number in range(3)])
+    history.record_changes(Actor("ann"), Job, [(job.pk, f"decision {number}") for number in range(3)])
     page = admin_client.get(f"/admin/campaigns/job/{job.pk}/history/").text
     assert [number for number in range(3) if f"<td>decision {number} by ann</td>" in page] == [0, 1, 2]
     assert "3 entries" in page

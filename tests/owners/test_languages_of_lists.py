@@ -159,7 +159,7 @@ def test_a_messages_page_has_a_german_state_and_german_dates(admin_client):
 
 def test_a_history_page_names_the_row_in_german(admin_client):
     job = factories.campaign_with_job(1).campaign.jobs.get()
-    history.record(Actor("ann"), Job, [(job.pk, "job 7 dispatched")])
+    history.record_changes(Actor("ann"), Job, [(job.pk, "job 7 dispatched")])
     page = admin_client.get(f"/admin/campaigns/job/{job.pk}/history/", headers=GERMAN).text
     assert f"<h1>Verlauf: Auftrag {job.pk}</h1>" in page
     assert f">job {job.pk}<" not in page

@@ -30,7 +30,7 @@ from tests.owners.test_languages import GERMAN, OF_GERMAN
 from tests.owners.test_languages_of_lists import OURS, cells
 from vendors import prices
 from vendors.history import Actor
-from vendors.listing import named
+from vendors.listing import row_title
 from vendors.models import Price, Usage
 
 AT = timezone.now().replace(year=2026, month=5, day=3)
@@ -120,8 +120,8 @@ def test_a_rows_page_and_whatever_refers_to_it_have_its_german_name(admin_client
     page = admin_client.get(reverse("admin:campaigns_claim_changelist"), headers=GERMAN).text
     assert "job " not in page.split("<tbody>")[1].split("</tbody>")[0]
     with translation.override("de"):
-        assert named(job) == f"Auftrag {job.pk}"
-    assert named(job) == f"Job {job.pk}"
+        assert row_title(job) == f"Auftrag {job.pk}"
+    assert row_title(job) == f"Job {job.pk}"
 
 
 @pytest.mark.django_db
@@ -133,7 +133,7 @@ def test_a_history_names_rows_in_english_whoever_made_them(admin_client):
     assert not LogEntry.objects.filter(object_repr__contains=" ab ")
     with translation.override("de"):
         later = AT.date().replace(year=2098)
-        prices.add(Price(vendor=vendor, per_unit=Decimal(1), currency="EUR", since=later), Actor("ann"))
+        prices.add_price(Price(vendor=vendor, per_unit=Decimal(1), currency="EUR", since=later), Actor("ann"))
     assert not LogEntry.objects.filter(change_message__contains=" ab ")
 
 

@@ -91,7 +91,9 @@ def job(owner):
     """A large job that no mailcaster has begun to cut."""
     made = factories.campaign_with_job(200, status="P_QUEUED", remaining=200)
     made.campaign.sponsor.users.add(owner)
-    Price.objects.create(vendor=made.vendor, currency="EUR", per_unit="0.07", per_message="0.01", since=prices.today())
+    Price.objects.create(
+        vendor=made.vendor, currency="EUR", per_unit="0.07", per_message="0.01", since=prices.pricing_day()
+    )
     return made
 
 
@@ -118,7 +120,9 @@ def test_decisions_and_the_end(client, job, follows):
 def test_what_is_sent_and_fails_with_its_cost_and_downloads(client, owner, follows):
     made = factories.campaign_with_job(3, status="DISPATCHED")
     made.campaign.sponsor.users.add(owner)
-    Price.objects.create(vendor=made.vendor, currency="EUR", per_unit="0.07", per_message="0.01", since=prices.today())
+    Price.objects.create(
+        vendor=made.vendor, currency="EUR", per_unit="0.07", per_message="0.01", since=prices.pricing_day()
+    )
     path = f"/campaigns/{made.campaign_id}/"
     follows(path, f"{path}live/", lambda: call(made, accepted(), refused()))
     page = client.get(path).text

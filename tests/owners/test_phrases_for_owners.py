@@ -153,7 +153,7 @@ def test_a_vendor_in_trouble_is_told_in_owners_words(fresh, admin_client, mood, 
 def test_a_stored_history_is_read_in_owners_words_by_owners_and_in_ours_by_operators(fresh, admin_client):
     job = factories.campaign_with_job(3, status="DISPATCHED")
     why = Said("credential %(name)s paused: %(why)s", name="acc-7", why="invoice 4711")
-    history.record(history.Actor("Ann"), Campaign, [(job.campaign_id, Said("paused: %(why)s", why=why))])
+    history.record_changes(history.Actor("Ann"), Campaign, [(job.campaign_id, Said("paused: %(why)s", why=why))])
     assert any(
         "account acc-7 paused: invoice 4711" in one
         for one in said_on(admin_client, f"/campaigns/{job.campaign_id}/", "en")

@@ -29,7 +29,7 @@ def text(client, path):
 def reports(vendor: Vendor) -> None:
     """From now on the vendor sends delivery reports that a key proves."""
     Vendor.objects.filter(pk=vendor.pk).update(settings={**vendor.settings, "receipts": True})
-    report_keys.rotate(Vendor.objects.get(pk=vendor.pk), timezone.now())
+    report_keys.rotate_key(Vendor.objects.get(pk=vendor.pk), timezone.now())
 
 
 @pytest.fixture

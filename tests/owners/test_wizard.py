@@ -860,7 +860,7 @@ def test_a_list_may_be_a_spreadsheet_of_another_program(client, login, kind):
     }  # fmt: skip
 
 
-@pytest.mark.skipif(bool(pages.missing("asyncssh")), reason=pages.missing("asyncssh"))
+@pytest.mark.skipif(bool(pages.missing_libraries("asyncssh")), reason=pages.missing_libraries("asyncssh"))
 @pytest.mark.slow("processes")
 def test_a_letter_to_print_is_seen_as_pdf(client, login):
     login.vendor.adapter, login.vendor.channel = "print_file", "print"

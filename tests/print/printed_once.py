@@ -16,7 +16,7 @@ MERGED: dict[tuple[tuple[bytes, ...], bool], bytes] = {}
 @pytest.fixture
 def printed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first time each letter, and each batch of the same letters, is made as always, by a process."""
-    printing, merging = pages.PageMaker.letter, pages.PageMaker.merge
+    printing, merging = pages.PageMaker.render_letter, pages.PageMaker.merge_parts
 
     async def letter(maker: pages.PageMaker, question: dict[str, Any], files: Any) -> pages.Printed:
         asked = repr((question, files))
@@ -30,5 +30,5 @@ def printed_once(monkeypatch: pytest.MonkeyPatch) -> None:
             MERGED[asked] = await merging(maker, parts, fronts=fronts)
         return MERGED[asked]
 
-    monkeypatch.setattr(pages.PageMaker, "letter", letter)
-    monkeypatch.setattr(pages.PageMaker, "merge", merge)
+    monkeypatch.setattr(pages.PageMaker, "render_letter", letter)
+    monkeypatch.setattr(pages.PageMaker, "merge_parts", merge)

@@ -39,7 +39,7 @@ pytestmark = [
     pytest.mark.slow("processes"),
     pytest.mark.usefixtures("printed_once"),  # a sender that is killed is a process of its own and prints itself
     pytest.mark.django_db(transaction=True),
-    pytest.mark.skipif(bool(pages.missing("asyncssh")), reason=pages.missing("asyncssh")),
+    pytest.mark.skipif(bool(pages.missing_libraries("asyncssh")), reason=pages.missing_libraries("asyncssh")),
 ]
 
 BY = Actor("ann")
@@ -353,9 +353,13 @@ def test_of_a_file_without_end_only_so_much_is_read(server: SftpVendor, monkeypa
 def test_pages_are_told_before_taken_in_the_window_and_charged_once_they_are_accepted(server: SftpVendor) -> None:
     made = job(server, 4, unit="page")
     vendor = made.vendor
-    prices.add(
+    prices.add_price(
         Price(
-            vendor=vendor, currency="EUR", per_unit=Decimal("0.19"), per_message=Decimal("0.62"), since=prices.today()
+            vendor=vendor,
+            currency="EUR",
+            per_unit=Decimal("0.19"),
+            per_message=Decimal("0.62"),
+            since=prices.pricing_day(),
         ),
         BY,
     )
@@ -382,11 +386,15 @@ def test_what_acknowledgement_files_may_look_like() -> None:
         b'"reference";"status"\r\n"a";"accepted"\r\n',
         "id,Status,reference\n7,Accepted,a\n".encode("utf-8-sig"),
     ):
-        said = acknowledgements.read(text, now)
+        said = acknowledgements.read_acknowledgements(text, now)
         assert [(one.reference, one.kind) for one in said.reported] == [("a", "accepted")] and said.whole
-    said = acknowledgements.read("reference,status,reason\na,refused,Straße\n".encode("cp1252"), now)
+    said = acknowledgements.read_acknowledgements("reference,status,reason\na,refused,Straße\n".encode("cp1252"), now)
     assert said.reported[0].note == "Straße"
-    said = acknowledgements.read(b'reference,status,reason\na,accepted,"never closed\nb,accepted,\n', now)
+    said = acknowledgements.read_acknowledgements(
+        b'reference,status,reason\na,accepted,"never closed\nb,accepted,\n', now
+    )
     assert [one.reference for one in said.reported] == ["a", "b"], "a quote costs no other row"
-    long = acknowledgements.read(b"reference,status\n" + b'"' + b"x" * 200_000 + b"\na,accepted\n", now)
+    long = acknowledgements.read_acknowledgements(
+        b"reference,status\n" + b'"' + b"x" * 200_000 + b"\na,accepted\n", now
+    )
     assert long.left_out >= 1

@@ -33,7 +33,7 @@ from vendors.printing.adapter import PrintFile
 __all__ = ["fresh"]
 pytestmark = [
     pytest.mark.django_db,
-    pytest.mark.skipif(bool(pages.missing("asyncssh")), reason=pages.missing("asyncssh")),
+    pytest.mark.skipif(bool(pages.missing_libraries("asyncssh")), reason=pages.missing_libraries("asyncssh")),
 ]
 DRY = "/api/v1/messages?dry_run=true"
 ROOT = Path(__file__).parents[2]
@@ -54,9 +54,9 @@ def ann(**more: Any) -> dict[str, Any]:
 
 
 def test_an_address_is_the_lines_that_say_something() -> None:
-    assert rules().of("k-1", ann()) == ["Ann", "Main Street 1", "12345 Town"]
-    assert rules().of("k-1", ann(street=None, postcode="  ")) == ["Ann", "Town"]
-    assert rules().columns == {"name", "street", "postcode", "city", "country"}
+    assert rules().address_lines("k-1", ann()) == ["Ann", "Main Street 1", "12345 Town"]
+    assert rules().address_lines("k-1", ann(street=None, postcode="  ")) == ["Ann", "Town"]
+    assert rules().needed_columns == {"name", "street", "postcode", "city", "country"}
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,13 @@ def test_an_address_is_the_lines_that_say_something() -> None:
     ],
 )
 def test_what_the_vendor_demands_is_asked_of_each_address(fields: dict[str, Any], says: str | None) -> None:
-    found = list(rules().faults("k-1", fields))
+    found = list(rules().find_faults("k-1", fields))
     assert found == [] if says is None else len(found) == 1 and says in found[0], found
 
 
 def test_no_more_lines_than_the_window_shows() -> None:
     many = rules(address="name; street; postcode; city; country; name; street", window="us10")
-    assert any("lines, and the vendor prints 5" in fault for fault in many.faults("k-1", ann()))
+    assert any("lines, and the vendor prints 5" in fault for fault in many.find_faults("k-1", ann()))
 
 
 def test_rules_that_lack_their_half_are_refused() -> None:
@@ -211,8 +211,8 @@ def test_each_vendor_of_a_route_must_be_able_to_deliver() -> None:
 
 def test_the_recipients_own_lines_must_fit_the_window() -> None:
     own = PrintFile.address_rules({"folder": "x", "accepted": "uploaded", "window": "us10"})
-    assert own is not None and list(own.faults("Ann\nMain Street 1\n12345 Town", {})) == []
-    assert any("has 7 lines" in one for one in own.faults("\n".join("abcdefg"), {}))
+    assert own is not None and list(own.find_faults("Ann\nMain Street 1\n12345 Town", {})) == []
+    assert any("has 7 lines" in one for one in own.find_faults("\n".join("abcdefg"), {}))
     assert PrintFile.address_rules({"folder": "x", "accepted": "uploaded"}) is None
 
 

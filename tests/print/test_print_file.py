@@ -30,7 +30,7 @@ from vendors.printing.adapter import PrintFile
 __all__ = ["printed_once"]
 pytestmark = [
     pytest.mark.slow("processes"),
-    pytest.mark.skipif(bool(pages.missing("asyncssh")), reason=pages.missing("asyncssh")),
+    pytest.mark.skipif(bool(pages.missing_libraries("asyncssh")), reason=pages.missing_libraries("asyncssh")),
 ]
 DOT = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de"
@@ -95,14 +95,14 @@ def test_letters_that_cannot_be_brought_together_in_time_go_out_in_smaller_batch
     vendor: SftpVendor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A machine that needs longer than there is time for more than three: the same eight letters over and over."""
-    merge = pages.PageMaker.merge
+    merge = pages.PageMaker.merge_parts
 
     async def slow(maker: pages.PageMaker, parts: Sequence[bytes], *, fronts: bool) -> bytes:
         if len(parts) > 3:
             raise TimeoutError  # as asyncio.timeout does
         return await merge(maker, parts, fronts=fronts)
 
-    monkeypatch.setattr(pages.PageMaker, "merge", slow)
+    monkeypatch.setattr(pages.PageMaker, "merge_parts", slow)
     left = [letter(number) for number in range(8)]
 
     async def story() -> int:
@@ -259,7 +259,7 @@ def printed(*bodies: str, **more: Any) -> list[str]:
         try:
             for body in bodies:
                 try:
-                    made = await maker.letter(pages.Look(**more).question(letter(1, body), ["Ann"]), ())
+                    made = await maker.render_letter(pages.Look(**more).page_request(letter(1, body), ["Ann"]), ())
                     reader = pypdf.PdfReader(io.BytesIO(made.pdf))
                     found.append(f"printed {reader.pages[0].extract_text()} {reader.attachments}")
                 except pages.NotPrintable as why:
@@ -348,7 +348,7 @@ def test_a_process_that_ends_is_started_anew_and_what_ends_it_twice_is_not_print
     async def story() -> str:
         maker = pages.PageMaker()
         long = letter(1, "<p>" + "word " * 20_000)
-        asked = asyncio.ensure_future(maker.letter(pages.Look(pages_max=1000).question(long, ["Ann"]), ()))
+        asked = asyncio.ensure_future(maker.render_letter(pages.Look(pages_max=1000).page_request(long, ["Ann"]), ()))
         known: set[int] = set()
         while not asked.done() and len(known) < times:
             process = maker._process

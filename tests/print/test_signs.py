@@ -24,7 +24,7 @@ from vendors.printing import glyphs, pages, process
 from vendors.printing.pages import Look, NotPrintable, PageMaker, Printed
 
 __all__ = ["fresh"]
-pytestmark = pytest.mark.skipif(bool(pages.missing()), reason=pages.missing())
+pytestmark = pytest.mark.skipif(bool(pages.missing_libraries()), reason=pages.missing_libraries())
 SETTINGS = {"folder": "x", "accepted": "uploaded", "address": "name; city", "window": "din5008b"}
 CANDIDATES = "日अกꦀ𒀀𐤀𓀀"
 
@@ -33,7 +33,7 @@ CANDIDATES = "日अกꦀ𒀀𐤀𓀀"
 def strange() -> str:
     """A sign that no font of this machine has."""
     glyphs.forget_signs()
-    found = [one for one in CANDIDATES if glyphs.missing_glyphs(one)]
+    found = [one for one in CANDIDATES if glyphs.find_missing_glyphs(one)]
     if not found:
         pytest.skip("the fonts of this machine have every sign")
     return found[0]
@@ -44,7 +44,7 @@ def printed(body: str, address: list[str], html: bool = False, **look: Any) -> P
         maker = PageMaker()
         try:
             letter = Letter("r", "k", "", body, {}, html)
-            return await maker.letter(Look(**look).question(letter, address), ())
+            return await maker.render_letter(Look(**look).page_request(letter, address), ())
         finally:
             await maker.close()
 
@@ -128,10 +128,10 @@ class TestRows:
     def test_fonts_that_cannot_be_read_refuse_nobody(self, strange: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(process, "__file__", "/nowhere.py")
         glyphs.forget_signs()
-        assert glyphs.missing_glyphs(strange) == ""
+        assert glyphs.find_missing_glyphs(strange) == ""
         monkeypatch.undo()
         glyphs.forget_signs()
-        assert strange in glyphs.missing_glyphs(strange)
+        assert strange in glyphs.find_missing_glyphs(strange)
 
     def test_the_process_reads_as_many_fonts_as_the_machine_lists(self) -> None:
         signs = glyphs.known_signs()

@@ -3,7 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from vendors.adapters.segments import BASIC, EXTENDED, in_gsm, segments
+from vendors.adapters.segments import BASIC, EXTENDED, fits_gsm, segments
 
 # 3GPP TS 23.038, 6.2.1 and 6.2.1.1, by rows of sixteen codes; the escape is no character.
 TABLE = (
@@ -72,4 +72,4 @@ def test_a_longer_text_never_takes_fewer_segments(text: str, more: str) -> None:
 
 def test_the_alphabet_is_that_of_the_standard() -> None:
     assert len(TABLE) == 128 and set(TABLE) - {"\x1b"} == BASIC and set(EXTENSION.values()) == EXTENDED
-    assert not in_gsm("\x1b") and not in_gsm("ç") and in_gsm("Ç€")
+    assert not fits_gsm("\x1b") and not fits_gsm("ç") and fits_gsm("Ç€")

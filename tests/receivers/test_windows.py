@@ -95,7 +95,7 @@ def test_a_window_that_redis_lost_is_rebuilt_from_the_ledger() -> None:
         sending.send(job.pk, job.fence)
         assert relay.took == {"gmail.com": 3, "web.de": 3}
         assert sum((row.receivers or {}).get("gmail", 0) for row in Usage.objects.all()) == 3
-        with redis_clients.connect(settings.REDIS_URL) as redis:
+        with redis_clients.make_client(settings.REDIS_URL) as redis:
             for key in redis.scan_iter(f"mailhub:{{v{login.vendor_id}}}*"):
                 redis.delete(key)
         other = taken(each(["gmail.com", "web.de"], 3, "b"), login)

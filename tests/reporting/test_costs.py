@@ -46,7 +46,7 @@ def enter(job: Job, day: date, messages: int, units: int) -> None:
 
 def price(vendor: Vendor, per_unit: str, since: date, currency: str = "EUR", **more: Any) -> Price:
     row = Price(vendor=vendor, per_unit=Decimal(per_unit), since=since, currency=currency, **more)
-    prices.add(row, BY)
+    prices.add_price(row, BY)
     return row
 
 
@@ -78,7 +78,7 @@ def test_what_a_sandbox_takes_is_charged_by_nobody() -> None:
     Vendor.objects.filter(pk=tried.vendor_id).update(sandbox=True)
     for one in (job, tried):
         price(one.vendor, "0.05", DAY)
-        enter(one, prices.today(), 3, 3)
+        enter(one, prices.pricing_day(), 3, 3)
         logged(2, [in_doubt()], of=one.credential)
     assert {one.vendor for one in accounts.of_months(*accounts.last_year())} == {job.vendor.slug}
 
@@ -267,9 +267,9 @@ class TestAmounts:
         price(job.vendor, "3", DAY, credential=job.credential)
         enter(job, DAY, 1, 1)
         assert [one.amount for one in accounts.of_months(DAY, DAY)] == [3]
-        assert prices.held(job.vendor_id, job.credential_id, DAY).per_unit == 3
-        assert prices.held(job.vendor_id, None, DAY).per_unit == 5
-        assert prices.held(job.vendor_id, None, DAY - timedelta(days=1)) is None
+        assert prices.price_on(job.vendor_id, job.credential_id, DAY).per_unit == 3
+        assert prices.price_on(job.vendor_id, None, DAY).per_unit == 5
+        assert prices.price_on(job.vendor_id, None, DAY - timedelta(days=1)) is None
 
     def test_a_correction_is_a_new_row_that_says_why_and_the_first_one_stays(self, frozen_clock: datetime) -> None:
         vendor, today = factories.vendor(), frozen_clock.date()
@@ -278,12 +278,12 @@ class TestAmounts:
             with pytest.raises(prices.NotAPrice, match="say why"):
                 price(vendor, "0.05", since)
         price(vendor, "0.05", date(2025, 1, 1), reason="a digit too few")
-        assert prices.held(vendor.pk, None, date(2025, 5, 5)).per_unit == Decimal("0.05")
-        assert Price.objects.count() == 2 and not prices.add(Price(
+        assert prices.price_on(vendor.pk, None, date(2025, 5, 5)).per_unit == Decimal("0.05")
+        assert Price.objects.count() == 2 and not prices.add_price(Price(
             vendor=vendor, per_unit=Decimal("0.05"), since=date(2025, 1, 1), currency="EUR"), BY)  # fmt: skip
         price(vendor, "1", today + timedelta(days=1))
         price(vendor, "2", today)
-        assert prices.held(vendor.pk, None, today).per_unit == 2
+        assert prices.price_on(vendor.pk, None, today).per_unit == 2
 
     def test_a_sponsors_accounts_are_its_own(self) -> None:
         ours, theirs = factories.campaign_with_job(1), factories.campaign_with_job(1)

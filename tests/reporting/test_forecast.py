@@ -36,7 +36,7 @@ def answer(capsys: pytest.CaptureFixture) -> Any:
 
 @pytest.fixture
 def throttle() -> Iterator[Throttle]:
-    redis = redis_clients.connect(settings.REDIS_URL)
+    redis = redis_clients.make_client(settings.REDIS_URL)
     yield Throttle(redis)
     redis.close()
 

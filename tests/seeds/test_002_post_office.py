@@ -53,7 +53,7 @@ def result_servers(settings):
 
 
 def status_of(service):
-    return health.at(os.environ["REDIS_URL"]).look(service.pk, HealthPolicy.of(service))
+    return health.health_store(os.environ["REDIS_URL"]).look(service.pk, HealthPolicy.of(service))
 
 
 def picked(service):
@@ -65,7 +65,7 @@ def picked(service):
 
 class TestDetailedTransaction:
     def test_step_1_the_front_looks_at_the_ratio_of_good_to_bad_responses(self, service):
-        program, store = Program(), health.at(os.environ["REDIS_URL"])
+        program, store = Program(), health.health_store(os.environ["REDIS_URL"])
         store.note(service.pk, HealthPolicy.of(service), 2, 2)
         assert program.send(letter(service)).status_code == 202, "equal to the threshold is not under it"
         store.note(service.pk, HealthPolicy.of(service), 0, 1)

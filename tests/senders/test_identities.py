@@ -99,7 +99,7 @@ def test_the_key_is_encrypted_printed_nowhere_and_signs_what_the_dns_record_veri
     shown = json.dumps(made) + command("list", "--json") + stored + str(vars(row)["dkim_selector"])
     assert "PRIVATE" not in shown and key[100:140] not in shown
     hi = Letter("r-0", "you@example.org", "Hi", "Dear you")
-    mail = b"".join(mime.compose(mime.written(row.origin), "you@example.org", hi))
+    mail = b"".join(mime.compose_mail(mime.parse_origin(row.origin), "you@example.org", hi))
     assert judge.verify(mail.removesuffix(b".\r\n"), dnsfunc=lambda name, timeout=0: made["dns_text"].encode())
     mine = dkim.new_private_key()
     (tmp_path / "key.pem").write_text(mine)
@@ -129,7 +129,7 @@ def test_a_change_by_the_command_is_stored_checked_and_recorded_as_one_by_a_page
     command("set", "Velma", "main", "--reply-to", "help@velma.example", "--verp")
     command("dkim", "Velma", "main", "--selector", "m1")
     command("disable", "Velma", "main")
-    said = [one.change_message for one in history.latest(Identity, [row.pk], 9)]
+    said = [one.change_message for one in history.latest_entries(Identity, [row.pk], 9)]
     assert [one.partition(" by ")[0] for one in said] == [
         "enabled yes → no",
         "dkim domain none → velma.example; dkim selector none → m1; secret replaced",

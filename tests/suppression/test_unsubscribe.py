@@ -221,7 +221,7 @@ class TestLetters:
         letter = first_letter(job())
         assert [name for name, _ in letter.headers] == ["List-Unsubscribe", "List-Unsubscribe-Post"]
         key = dkim.DkimKey("example.org", "s1", dkim.new_private_key())
-        pieces = mime.compose(mime.written(Origin("a@example.org", dkim=key)), "you@example.com", letter)
+        pieces = mime.compose_mail(mime.parse_origin(Origin("a@example.org", dkim=key)), "you@example.com", letter)
         head = b"".join(pieces).partition(b"\r\n\r\n")[0].decode()
         assert f"List-Unsubscribe: <{BASE}/unsubscribe/" in head
         assert "List-Unsubscribe-Post: List-Unsubscribe=One-Click" in head

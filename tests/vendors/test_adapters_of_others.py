@@ -124,7 +124,7 @@ def install(project: Path, folder: Path, version: str = "0.1.0") -> None:
 
 def begin_anew() -> None:
     """This process looks again what is installed, as one that has just begun does."""
-    for kept in (adapters._found, adapters.load, adapters.of_others):
+    for kept in (adapters._find_entry_points, adapters.load, adapters.list_others):
         kept.cache_clear()
     sys.modules.pop("pigeon", None)
     importlib.invalidate_caches()
@@ -155,7 +155,7 @@ def test_a_process_knows_what_was_installed_when_it_began(project: Path, site: P
     with pytest.raises(adapters.UnknownAdapter, match="needs a restart"):
         adapters.load("pigeon")
     begin_anew()
-    assert adapters.load("pigeon").__name__ == "Pigeon" and adapters.of_others() == {"pigeon": "0.1.0"}
+    assert adapters.load("pigeon").__name__ == "Pigeon" and adapters.list_others() == {"pigeon": "0.1.0"}
 
 
 @pytest.mark.django_db(transaction=True)
@@ -193,7 +193,7 @@ class TestAWorkerThatBeganBeforeAnAdapterWasInstalled:
             install(project, site, "0.2.0")
             begin_anew()
             exchanged = f"worker {name} has version 0.1.0 of the adapter pigeon, and 0.2.0 is installed: restart"
-            assert restarts.needed() == [exchanged]
+            assert restarts.needed_restarts() == [exchanged]
             later.end()
 
     def test_is_named_to_who_adds_the_vendor_in_the_admin(self, newly_installed: str, admin_client: Any) -> None:

@@ -39,10 +39,10 @@ def answered(login: Credential, *outcomes: Outcome | None, destination: int = 0)
     async def feed() -> None:
         rows = SharedRows(1)
         feeds = ConditionFeeds(rows)
-        of = feeds.of(login.pk, destination)
+        of = feeds.feed_of(login.pk, destination)
         for one in outcomes:
             good = isinstance(one, Accepted)
-            of.note(one, good, getattr(one, "reason", ""))
+            of.note_outcome(one, good, getattr(one, "reason", ""))
         await feeds.close()
         await rows.close(float("inf"))
 
@@ -176,7 +176,7 @@ def test_feeds_that_close_leave_no_write_behind(unlocked: bool, monkeypatch: pyt
     async def feed() -> None:
         rows = SharedRows(1)
         feeds = ConditionFeeds(rows)
-        feeds.of(login.pk, 0).note(DOUBT, False, "http 500")
+        feeds.feed_of(login.pk, 0).note_outcome(DOUBT, False, "http 500")
         await eventually(is_waiting, "the write waits for the lock")
         ending = asyncio.create_task(feeds.close())
         await asyncio.sleep(0)

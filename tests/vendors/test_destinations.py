@@ -106,7 +106,7 @@ def test_a_person_may_say_that_it_is_the_same_account() -> None:
 def test_a_word_about_one_row_does_not_hold_for_another() -> None:
     row, other = login(), login()
     before = number(other)
-    with destinations.kept(row):
+    with destinations.keep_number(row):
         by_secret(other)
     assert number(other) > before
 

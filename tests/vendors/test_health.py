@@ -14,7 +14,7 @@ SHORT = HealthPolicy(min_requests=10, min_ratio=0.5, ttl=600, retry_after=1)
 
 @pytest.fixture
 def store():
-    return health.at(settings.REDIS_URL)
+    return health.health_store(settings.REDIS_URL)
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_reset_opens_at_once(store, vendor):
 
 
 def test_a_status_store_that_is_away_is_no_good_news():
-    away = health.at("redis://127.0.0.1:1/0")
+    away = health.health_store("redis://127.0.0.1:1/0")
     for ask in (lambda: away.admit(1, POLICY), lambda: away.note(1, POLICY, 1, 0), lambda: away.reset(1)):
         with pytest.raises(health.HealthStoreUnreachable):
             ask()

@@ -8,7 +8,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from tests import factories
-from vendors.management.arguments import person
+from vendors.management.arguments import shell_user
 from vendors.models import Vendor
 
 pytestmark = pytest.mark.django_db
@@ -26,8 +26,8 @@ def history(kind: str = "vendor") -> list[str]:
     rows = LogEntry.objects.filter(content_type__model=kind).order_by("pk")
     assert all(row.user.username == "command line" and not row.user.is_active for row in rows)
     said = [row.change_message for row in rows]
-    assert all(one.endswith(f" by {person()}") for one in said)
-    return [one.removesuffix(f" by {person()}") for one in said]
+    assert all(one.endswith(f" by {shell_user()}") for one in said)
+    return [one.removesuffix(f" by {shell_user()}") for one in said]
 
 
 def test_a_changed_limit_stands_on_the_vendors_page_with_old_and_new(run: Run, admin_client: Client) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from vendors.adapters.base import Attachment, Letter, one_unit
-from vendors.adapters.segments import by_size, segments
+from vendors.adapters.segments import cost_by_size, segments
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,8 @@ def test_a_text_takes_as_many_segments_as_the_standard_says(text: str, count: in
 )
 def test_a_size_class_counts_texts_and_files_and_every_one_begun(body: str, file: bytes, units: int) -> None:
     files = (Attachment("a", "text/plain", file),) if file else ()
-    assert by_size(2)(Letter("1-0", "ann@example.org", "", body, attachments=files)) == units
+    assert cost_by_size(2)(Letter("1-0", "ann@example.org", "", body, attachments=files)) == units
 
 
 def test_without_a_size_each_mail_costs_one() -> None:
-    assert by_size(0) is one_unit
+    assert cost_by_size(0) is one_unit

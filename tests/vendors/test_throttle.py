@@ -295,7 +295,7 @@ def test_the_senders_loop_has_the_same_throttle(vendor: VirtualVendor) -> None:
 
 
 def test_without_redis_there_is_no_grant() -> None:
-    redis = redis_clients.connect("unix:///nonexistent/redis.sock")
+    redis = redis_clients.make_client("unix:///nonexistent/redis.sock")
     throttle = Throttle(redis)
     for verb in (
         lambda: throttle.acquire(Scope(1, 1, 1), 1, HOLD),

@@ -73,7 +73,7 @@ def _wall_minus_monotonic() -> float:
 
 def test_five_processes_together_stay_within_the_limit_at_the_vendors_clock(recorder: Recorder) -> None:
     vendor_id, clock = secrets.randbits(48), _wall_minus_monotonic()
-    redis = redis_clients.connect(settings.REDIS_URL)
+    redis = redis_clients.make_client(settings.REDIS_URL)
     throttle = Throttle(redis)
     wait_until(lambda: not isinstance(throttle.rebuild(vendor_id, 1, SECONDS, []), Skewed), "not asked too slowly")
     args = ["-m", "tests.vendors.throttle_sender", settings.REDIS_URL, str(vendor_id)]

@@ -15,7 +15,7 @@ HOLD = 600.0  # as good as none: a call ends when the vendor has answered
 
 
 def main(redis_url: str, vendor_id: int, credential_id: int, limit: Limit, port: int) -> None:
-    throttle = Throttle(redis_clients.connect(redis_url))
+    throttle = Throttle(redis_clients.make_client(redis_url))
     scope = Scope(vendor_id, credential_id, 1, (limit,))
     with socket.create_connection(("127.0.0.1", port)) as line:
         while True:

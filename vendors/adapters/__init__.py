@@ -113,15 +113,15 @@ class UnknownAdapter(LookupError):
 
 
 @cache
-def _found() -> dict[str, EntryPoint]:
+def _find_entry_points() -> dict[str, EntryPoint]:
     """Return entry points by name, found once. A package cannot take the name of a built-in adapter."""
     installed = {point.name: point for point in entry_points(group=GROUP)}
     return installed | {name: EntryPoint(name, path, GROUP) for name, path in _BUILT_IN.items()}
 
 
-def names() -> list[str]:
+def list_names() -> list[str]:
     """Return the names that `load` knows."""
-    return sorted(_found())
+    return sorted(_find_entry_points())
 
 
 def is_built_in(name: str) -> bool:
@@ -134,10 +134,10 @@ def load(name: str) -> type[Adapter]:
 
     Cached, because searching all installed packages is slow.
     """
-    point = _found().get(name)
+    point = _find_entry_points().get(name)
     if point is None:
         raise UnknownAdapter(
-            f"there is no adapter {name!r} here, or this process needs a restart; there are {', '.join(names())}"
+            f"there is no adapter {name!r} here, or this process needs a restart; there are {', '.join(list_names())}"
         )
     try:
         adapter = point.load()
@@ -149,15 +149,19 @@ def load(name: str) -> type[Adapter]:
 
 
 @cache
-def of_others() -> dict[str, str]:
+def list_others() -> dict[str, str]:
     """Return the loadable adapters of other packages, with the version of their package.
 
     A worker loads them before it forks, so all its processes have the same ones until it restarts.
     """
-    return {name: _version(point) for name, point in _found().items() if name not in _BUILT_IN and _loads(name)}
+    return {
+        name: _package_version(point)
+        for name, point in _find_entry_points().items()
+        if name not in _BUILT_IN and _can_load(name)
+    }
 
 
-def _loads(name: str) -> bool:
+def _can_load(name: str) -> bool:
     try:
         load(name)
     except UnknownAdapter:
@@ -165,5 +169,5 @@ def _loads(name: str) -> bool:
     return True
 
 
-def _version(point: EntryPoint) -> str:
+def _package_version(point: EntryPoint) -> str:
     return point.dist.version if point.dist else ""

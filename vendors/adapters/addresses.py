@@ -36,33 +36,34 @@ class AddressRules:
     """The vendor makes the address of columns itself."""
 
     @property
-    def columns(self) -> frozenset[str]:
+    def needed_columns(self) -> frozenset[str]:
         """Columns a list must have."""
         own = {self.country} if self.country else set()
         return frozenset(column for line in self.lines for column in line) | self.required | own
 
-    def of(self, recipient: str, fields: Mapping[str, Any]) -> list[str]:
+    def address_lines(self, recipient: str, fields: Mapping[str, Any]) -> list[str]:
         """Return the lines of a recipient's address, without empty ones."""
         if not self.lines:
             return lines_of(recipient)
-        found = (" ".join(filter(None, (_text(fields.get(name)) for name in line))) for line in self.lines)
+        found = (" ".join(filter(None, (_as_one_line(fields.get(name)) for name in line))) for line in self.lines)
         return [line for line in found if line]
 
-    def faults(self, recipient: str, fields: Mapping[str, Any]) -> Iterator[str]:
+    def find_faults(self, recipient: str, fields: Mapping[str, Any]) -> Iterator[str]:
         """Yield a sentence for each rule that the address breaks."""
         for name in sorted(self.required):
-            if not _text(fields.get(name)):
+            if not _as_one_line(fields.get(name)):
                 yield f"{name!r} is empty, and the address needs it"
-        if self.one_of and not any(_text(fields.get(name)) for name in self.one_of):
+        if self.one_of and not any(_as_one_line(fields.get(name)) for name in self.one_of):
             yield f"{' and '.join(map(repr, self.one_of))} are empty, and the address needs one of them"
         for name, most in self.longest:
-            if (length := len(_text(fields.get(name)))) > most:
+            if (length := len(_as_one_line(fields.get(name)))) > most:
                 yield f"{name!r} has {length} characters, and the vendor prints {most}"
-        if self.country and _text(fields.get(self.country)).upper() not in self.countries:
+        if self.country and _as_one_line(fields.get(self.country)).upper() not in self.countries:
             among = ", ".join(sorted(self.countries))
-            yield f"{self.country!r} is {_short(_text(fields.get(self.country)))}; the vendor delivers to {among}"
+            country = _shorten(_as_one_line(fields.get(self.country)))
+            yield f"{self.country!r} is {country}; the vendor delivers to {among}"
         if not self.by_vendor:
-            yield from self._faults_of_lines(self.of(recipient, fields))
+            yield from self._faults_of_lines(self.address_lines(recipient, fields))
 
     def _faults_of_lines(self, found: Sequence[str]) -> Iterator[str]:
         if not found:
@@ -71,11 +72,11 @@ class AddressRules:
             yield f"the address has {len(found)} lines, and the vendor prints {self.most_lines}"
         for line in found:
             if self.width and len(line) > self.width:
-                yield f"the address's line {_short(line)} has {len(line)} characters, more than {self.width}"
-            if strange := self._strange(line):
-                yield f"the address's line {_short(line)} has {strange!r}, which the vendor cannot print"
+                yield f"the address's line {_shorten(line)} has {len(line)} characters, more than {self.width}"
+            if strange := self._find_strange_sign(line):
+                yield f"the address's line {_shorten(line)} has {strange!r}, which the vendor cannot print"
 
-    def _strange(self, line: str) -> str:
+    def _find_strange_sign(self, line: str) -> str:
         """Return a character that cannot be printed or is not in the vendor's alphabet, or ""."""
         for one in line:
             if not one.isprintable():
@@ -98,10 +99,10 @@ class PrintsAddresses(ABC):
 
 def lines_of(recipient: str) -> list[str]:
     """Return the lines of an address that is the recipient itself."""
-    return [line for line in (_text(one) for one in recipient.splitlines()) if line]
+    return [line for line in (_as_one_line(one) for one in recipient.splitlines()) if line]
 
 
-def lines(value: Any) -> tuple[tuple[str, ...], ...]:
+def parse_lines(value: Any) -> tuple[tuple[str, ...], ...]:
     """Parse an option: columns, separated by blanks within a line and by semicolons between lines."""
     parts = value.split(";") if isinstance(value, str) else value
     found = tuple(tuple(one.split() if isinstance(one, str) else one) for one in parts)
@@ -110,7 +111,7 @@ def lines(value: Any) -> tuple[tuple[str, ...], ...]:
     return found
 
 
-def names(value: Any) -> tuple[str, ...]:
+def parse_names(value: Any) -> tuple[str, ...]:
     """Parse an option: words, separated by blanks or commas."""
     found = tuple(value.replace(",", " ").split()) if isinstance(value, str) else tuple(value)
     if not found or not all(_COLUMN.fullmatch(name) for name in found):
@@ -118,9 +119,9 @@ def names(value: Any) -> tuple[str, ...]:
     return found
 
 
-def _text(value: Any) -> str:
+def _as_one_line(value: Any) -> str:
     return "" if value is None else " ".join(str(value).split())
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:37] + "...")

@@ -24,17 +24,17 @@ from vendors.adapters.anymail_services import (
     ServiceRequest,
     Unwritable,
     Writer,
+    check_header_secret,
     check_more,
-    check_secret,
 )
-from vendors.adapters.anymail_ses import SesWriter, throttled
+from vendors.adapters.anymail_ses import SesWriter, judge_throttled
 from vendors.adapters.base import PARTS, WIND_UP, Adapter, Capabilities, Letter
-from vendors.adapters.http import statuses, url
+from vendors.adapters.http import parse_statuses, url
 from vendors.adapters.http_client import Client, Response, header
 from vendors.adapters.letter_faults import LetterFault, LetterPart, refuse_letter
 from vendors.adapters.options import InvalidSettings, Option
 from vendors.adapters.reports import Reported, ReportRequest, ReportSource
-from vendors.adapters.segments import by_size
+from vendors.adapters.segments import cost_by_size
 from vendors.outcomes import (
     Accepted,
     CallError,
@@ -103,7 +103,7 @@ class Anymail(Adapter):
         "dedupe_ttl": Option(options.seconds, 86400.0, tuning=True, about="Seconds for which it remembers keys"),
         "receipts": Option(options.flag, True, tuning=True, about="It reports results later"),
         "safe_statuses": Option(
-            statuses, (), tuning=True, about='Comma-separated 5xx statuses that by contract mean "not accepted"'
+            parse_statuses, (), tuning=True, about='Comma-separated 5xx statuses that by contract mean "not accepted"'
         ),
         "unit_kb": Option(
             options.whole(0, 1_000_000),
@@ -121,7 +121,7 @@ class Anymail(Adapter):
 
     def __init__(self, settings: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         known = self.validate(settings)
-        check_secret(known["service"], secret)
+        check_header_secret(known["service"], secret)
         self._writer: Writer = WRITERS.get(known["service"], RequestsWriter)(known, secret)
         self._url = self._writer.url
         self._hidden = [value.encode() for value in secret.values() if len(value) > 5]
@@ -130,7 +130,7 @@ class Anymail(Adapter):
             raise InvalidSettings(
                 [Said("a secret goes over https alone: http is for this machine, not %(url)s", url=self._url)]
             )
-        self._builds = building.Builds(self._build)
+        self._builds = building.Builds(self._build_request)
         self._service: str = known["service"]
         self._reference: str = known["reference"]
         self._ca_file: str = known["ca_file"]
@@ -139,7 +139,7 @@ class Anymail(Adapter):
         self.deadline = BUILD_SECONDS + self._timeout + WIND_UP
         self.concurrency = known["concurrency"]
         dedupe = known["dedupe"]
-        ttl, cost = known["dedupe_ttl"] if dedupe else None, by_size(known["unit_kb"])
+        ttl, cost = known["dedupe_ttl"] if dedupe else None, cost_by_size(known["unit_kb"])
         self.capabilities = Capabilities(dedupe=dedupe, dedupe_ttl=ttl, cost=cost)
 
     @classmethod
@@ -174,7 +174,7 @@ class Anymail(Adapter):
     @classmethod
     def read_report(cls, request: ReportRequest, source: ReportSource) -> list[Reported]:
         service = source.settings.get("service")  # other settings, such as ca_file, may be valid on a worker only
-        return anymail_reports.read(str(service), request, source.secrets)
+        return anymail_reports.read_events(str(service), request, source.secrets)
 
     async def open(self) -> None:
         self._client = Client(self._url, connections=self.concurrency, deadline=self._timeout, ca_file=self._ca_file)
@@ -183,11 +183,11 @@ class Anymail(Adapter):
         await self._client.close()
 
     async def send(self, letters: Sequence[Letter]) -> list[Outcome]:
-        return [await self._post(letter) for letter in letters]
+        return [await self._post_letter(letter) for letter in letters]
 
-    async def _post(self, letter: Letter) -> Outcome:
+    async def _post_letter(self, letter: Letter) -> Outcome:
         try:
-            built = await self._builds.built(letter, BUILD_SECONDS)
+            built = await self._builds.build_letter(letter, BUILD_SECONDS)
         except _Unsendable as error:
             return error.outcome
         except TimeoutError:
@@ -197,36 +197,38 @@ class Anymail(Adapter):
             answer = await self._client.call(*request)
         except CallError as error:
             return classify_error(error, now=time.time(), safe_statuses=self._safe)
-        return self._classify(answer, written, message)
+        return self._classify_answer(answer, written, message)
 
-    def _build(self, letter: Letter) -> tuple[Any, ServiceRequest, bytes, bytes, bytes]:
+    def _build_request(self, letter: Letter) -> tuple[Any, ServiceRequest, bytes, bytes, bytes]:
         """Return the mail, the service's request, and the call's head, headers and body. Raises _Unsendable."""
         from anymail.exceptions import AnymailConfigurationError, AnymailError, AnymailUnsupportedFeature
 
         try:
-            message = anymail_mails.mail(letter, self._reference)
-            written = self._writer.write(message)
+            message = anymail_mails.make_mail(letter, self._reference)
+            written = self._writer.write_request(message)
         except AnymailConfigurationError as error:  # concerns every letter
-            raise _Unsendable(NotSent(anymail_answers.shown(str(error)), scope="credential", pause=True)) from None
+            raise _Unsendable(
+                NotSent(anymail_answers.mask_addresses(str(error)), scope="credential", pause=True)
+            ) from None
         except Unwritable as error:
             raise _Unsendable(NotSent(str(error), scope="credential", pause=True)) from None
         except AnymailUnsupportedFeature as error:
-            raise _Unsendable(Refused("unsupported", anymail_answers.shown(str(error)))) from None
+            raise _Unsendable(Refused("unsupported", anymail_answers.mask_addresses(str(error)))) from None
         except LetterFault as error:
             raise _Unsendable(refuse_letter(error)) from None
         except (AnymailError, ValueError, TypeError) as error:
-            raise _Unsendable(refuse_letter(anymail_answers.shown(str(error)))) from None
+            raise _Unsendable(refuse_letter(anymail_answers.mask_addresses(str(error)))) from None
         try:
-            return message, written, *self._request(written, letter.reference)
+            return message, written, *self._build_head(written, letter.reference)
         except UnicodeError:  # caused by the letter's text: the secret is ASCII
             raise _Unsendable(refuse_letter("it cannot be encoded", LetterPart.CHARACTER)) from None
         except ValueError:  # its text may show the secret
             raise _Unsendable(NotSent(UNWRITABLE, scope="credential", pause=True)) from None
 
-    def _request(self, written: ServiceRequest, reference: str) -> tuple[bytes, bytes, bytes]:
+    def _build_head(self, written: ServiceRequest, reference: str) -> tuple[bytes, bytes, bytes]:
         """Return head, headers and body."""
         lines = [
-            header(name, _text(value)) for name, value in written.headers.items() if name.lower() not in _ELSEWHERE
+            header(name, _as_text(value)) for name, value in written.headers.items() if name.lower() not in _ELSEWHERE
         ]
         lines += [header("Accept-Encoding", "identity"), header("Idempotency-Key", reference)]
         body = written.body.encode() if isinstance(written.body, str) else written.body
@@ -234,30 +236,32 @@ class Anymail(Adapter):
         path = (target.path or "/") + (f"?{target.query}" if target.query else "")
         return self._client.head(written.method, path), b"".join(lines), body
 
-    def _classify(self, answer: Response, written: ServiceRequest, message: Any) -> Outcome:
+    def _classify_answer(self, answer: Response, written: ServiceRequest, message: Any) -> Outcome:
         status, headers = answer.status, answer.headers
         if status >= 300:  # answers are shown, and some services echo a wrong key
-            answer = answer._replace(body=functools.reduce(_without, self._hidden, answer.body))
+            answer = answer._replace(body=functools.reduce(_mask_value, self._hidden, answer.body))
         if 200 <= status < 300 or status == 422:
-            found = self._of_recipient(answer, written, message)
+            found = self._judge_recipient(answer, written, message)
             if found is not None:
                 return found
             if status < 300:
                 return InDoubt(f"http {status}, and an answer that cannot be understood", answered=True)
-        if self._service == "amazon_ses" and (waits := throttled(status, headers, answer.body, time.time())):
+        if self._service == "amazon_ses" and (waits := judge_throttled(status, headers, answer.body, time.time())):
             return waits
         dedupe = self.capabilities.dedupe
         found = classify_http(status, headers, answer.body, now=time.time(), safe_statuses=self._safe, dedupe=dedupe)
-        return anymail_answers.refusal(self._service, answer, found) if isinstance(found, Refused) else found
+        return (
+            anymail_answers.judge_refused_request(self._service, answer, found) if isinstance(found, Refused) else found
+        )
 
-    def _of_recipient(self, answer: Response, written: ServiceRequest, message: Any) -> Outcome | None:
+    def _judge_recipient(self, answer: Response, written: ServiceRequest, message: Any) -> Outcome | None:
         """Return the outcome the service gives for the one recipient; None if django-anymail finds none."""
         if answer.body and not anymail_answers.is_json(answer.body):
             return None
         if self._service == "sendgrid" and not (answer.status == 202 and answer.headers.get("x-message-id")):
             return None  # SendGrid's answers have no body, and a proxy's may have none either
         try:
-            said = self._writer.read(answer, written, message)
+            said = self._writer.read_answer(answer, written, message)
         except Exception:  # an answer may contain anything
             return None
         if said.status in ("sent", "queued"):
@@ -265,7 +269,7 @@ class Anymail(Adapter):
             return Accepted(name) if name and answer.status < 300 else None
         # django-anymail also says "failed" for answers without meaning
         if said.status in ("rejected", "invalid"):
-            return anymail_answers.rejected(self._service, said.status, answer)
+            return anymail_answers.judge_rejected(self._service, said.status, answer)
         return None
 
 
@@ -277,9 +281,9 @@ class _Unsendable(Exception):
         self.outcome = outcome
 
 
-def _without(body: bytes, value: bytes) -> bytes:
+def _mask_value(body: bytes, value: bytes) -> bytes:
     return body.replace(value, b"***")
 
 
-def _text(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)

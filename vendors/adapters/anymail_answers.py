@@ -19,21 +19,21 @@ CODES = ("ErrorCode", "code", "name", "statusCode", "reject_reason", "__type")
 _ADDRESS = re.compile(r"[^\s<>]{1,254}@[^\s<>]{1,254}")
 
 
-def refusal(service: str, answer: Response, found: Refused) -> Outcome:
+def judge_refused_request(service: str, answer: Response, found: Refused) -> Outcome:
     """Judge a refused request by its cause: it refuses this letter, or pauses the credential, or makes it wait.
 
     `found`: the outcome by the common table.
     """
-    code, text = reason(answer.headers, answer.body)
+    code, text = find_reason(answer.headers, answer.body)
     judged = judge_refusal(find_service(service), read_fields(FIELDS), code, text)
     wait = capacity_wait(judged.wait, text) if judged.cause == AnswerCause.CAPACITY else None
     refused = Refused(code or found.code, text or found.sub_type, judged.cause)
     return follow_cause(refused, wait, f"http {answer.status}: {text}")
 
 
-def rejected(service: str, status: str, answer: Response) -> Outcome:
+def judge_rejected(service: str, status: str, answer: Response) -> Outcome:
     """Return what follows from a good answer that rejects the one recipient. `status`: as django-anymail names it."""
-    code, text = reason(answer.headers, answer.body)
+    code, text = find_reason(answer.headers, answer.body)
     table = find_service(service)
     listed = table.find_cause(code) if table else ""
     if not listed:
@@ -41,14 +41,14 @@ def rejected(service: str, status: str, answer: Response) -> Outcome:
     return follow_cause(Refused(status, text or code, AnswerCause(listed)), said=f"{status}: {text or code}")
 
 
-def reason(headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
+def find_reason(headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
     """Return an answer's code and text, wherever the service puts them; either may be empty."""
-    code, text = _of_body(body)
-    code = shown(headers.get("x-amzn-errortype", "")).partition(":")[0] or code
+    code, text = _reason_in_body(body)
+    code = mask_addresses(headers.get("x-amzn-errortype", "")).partition(":")[0] or code
     return code.rpartition("#")[2][:50], text
 
 
-def _of_body(body: bytes) -> tuple[str, str]:
+def _reason_in_body(body: bytes) -> tuple[str, str]:
     try:
         said = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -62,7 +62,7 @@ def _of_body(body: bytes) -> tuple[str, str]:
     texts = (*(said.get(name) for name in ("Message", "message", "error")), within or None)
     code = next((str(one) for one in codes if isinstance(one, str | int)), "")
     text = next((one for one in texts if isinstance(one, str)), "")
-    return shown(code), shown(text)
+    return mask_addresses(code), mask_addresses(text)
 
 
 def is_json(body: bytes) -> bool:
@@ -73,7 +73,7 @@ def is_json(body: bytes) -> bool:
     return True
 
 
-def shown(text: str) -> str:
+def mask_addresses(text: str) -> str:
     """Return one line without addresses, fit to be stored and shown."""
     line = "".join(one if one.isprintable() else " " for one in text[: 4 * TEXT_MAX])
     return _ADDRESS.sub("(address)", line).strip()[:TEXT_MAX]

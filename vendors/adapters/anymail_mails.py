@@ -17,7 +17,7 @@ _ONE_LINE = re.compile(r"[^\r\n\0]*")
 _SEVERAL = re.compile(r"[,;<>\s\0]")
 
 
-def mail(letter: Letter, reference: str) -> EmailMultiAlternatives:
+def make_mail(letter: Letter, reference: str) -> EmailMultiAlternatives:
     """Return the letter as a mail, with our reference as metadata, as a tag, or (`none`) without it.
 
     Raises ValueError for text that could add another recipient or header.
@@ -41,14 +41,14 @@ def mail(letter: Letter, reference: str) -> EmailMultiAlternatives:
         subject=letter.subject,
         body=letter.text if letter.html else letter.body,
         from_email=f'"{name}" <{origin.address}>' if name else origin.address,
-        to=[_in_ascii(letter.recipient)],
+        to=[_domain_in_ascii(letter.recipient)],
         reply_to=[origin.reply_to] if origin.reply_to else None,
         headers={one[0]: one[1] for one in letter.headers},
     )
     if letter.html:
         message.attach_alternative(letter.body, "text/html")
     for one in letter.attachments:
-        message.attach(_file(one))
+        message.attach(_make_part(one))
     if reference == "metadata":
         message.metadata = {REFERENCE: letter.reference}  # type: ignore[attr-defined]
     elif reference == "tag":
@@ -56,13 +56,13 @@ def mail(letter: Letter, reference: str) -> EmailMultiAlternatives:
     return message
 
 
-def _in_ascii(address: str) -> str:
+def _domain_in_ascii(address: str) -> str:
     """Return the address with its domain in ASCII, as services return it. Raises ValueError."""
     local, _, domain = address.rpartition("@")
     return address if domain.isascii() else f"{local}@{idna.encode(domain, uts46=True).decode()}"
 
 
-def _file(one: Attachment) -> MIMEBase:
+def _make_part(one: Attachment) -> MIMEBase:
     part = MIMEBase(*one.content_type.partition("/")[::2])
     part.set_payload(one.content)
     if part.get_content_maintype() == "text":  # django-anymail decodes it

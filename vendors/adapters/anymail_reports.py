@@ -26,7 +26,7 @@ from vendors.adapters.reports import (
     ReportRequest,
     ToConfirm,
     bad_report,
-    verify,
+    verify_signature,
 )
 from vendors.causes.gone import says_unknown
 from vendors.causes.scopes import is_about_us
@@ -62,7 +62,7 @@ KINDS: dict[str, ReportedKind] = {
 }
 
 
-def _of(event: Any, *path: str) -> Any:
+def _look_inside(event: Any, *path: str) -> Any:
     for name in path:
         event = event.get(name) if isinstance(event, Mapping) else None
     return event
@@ -72,20 +72,20 @@ def _of(event: Any, *path: str) -> Any:
 # text contradicts the service, because a hard bounce suppresses its recipient.
 UNKNOWN: dict[str, Callable[[Any], bool]] = {
     "amazon_ses": lambda event: (
-        _of(event, "bounce", "bounceType") == "Permanent"
-        and _of(event, "bounce", "bounceSubType") in ("General", "NoEmail", "Suppressed")
+        _look_inside(event, "bounce", "bounceType") == "Permanent"
+        and _look_inside(event, "bounce", "bounceSubType") in ("General", "NoEmail", "Suppressed")
     ),
-    "brevo": lambda event: _of(event, "event") in ("hard_bounce", "invalid_email"),
-    "mailgun": lambda event: _is_permanent(event) and _of(event, "event-data", "reason") == "bounce",
-    "postmark": lambda event: _of(event, "Type") in ("HardBounce", "BadEmailAddress"),
-    "resend": lambda event: _of(event, "data", "bounce", "type") == "Permanent",
-    "sendgrid": lambda event: _of(event, "event") == "bounce" and _of(event, "type") == "bounce",
+    "brevo": lambda event: _look_inside(event, "event") in ("hard_bounce", "invalid_email"),
+    "mailgun": lambda event: _is_permanent(event) and _look_inside(event, "event-data", "reason") == "bounce",
+    "postmark": lambda event: _look_inside(event, "Type") in ("HardBounce", "BadEmailAddress"),
+    "resend": lambda event: _look_inside(event, "data", "bounce", "type") == "Permanent",
+    "sendgrid": lambda event: _look_inside(event, "event") == "bounce" and _look_inside(event, "type") == "bounce",
 }
 # True if the service calls a bounce permanent, whatever the cause; then the text decides.
 PERMANENT: dict[str, Callable[[Any], bool]] = {
-    "amazon_ses": lambda event: _of(event, "bounce", "bounceType") == "Permanent",
+    "amazon_ses": lambda event: _look_inside(event, "bounce", "bounceType") == "Permanent",
     "mailgun": lambda event: _is_permanent(event),
-    "sendgrid": lambda event: _of(event, "event") == "bounce" and _of(event, "type") is None,
+    "sendgrid": lambda event: _look_inside(event, "event") == "bounce" and _look_inside(event, "type") is None,
 }
 # Where a service's event has the code that its table lists.
 LISTED: dict[str, tuple[str, ...]] = {
@@ -101,50 +101,50 @@ CODES = (("status",), ("event-data", "delivery-status", "code"), ("event-data", 
 
 
 def _is_permanent(event: Any) -> bool:
-    return bool(_of(event, "event-data", "severity") == "permanent")
+    return bool(_look_inside(event, "event-data", "severity") == "permanent")
 
 
 def _is_hard(service: str, event: Any, note: str) -> bool:
-    def never(_: Any) -> bool:
+    def is_never_hard(_: Any) -> bool:
         return False
 
-    codes = [str(_of(event.esp_event, *path) or "") for path in CODES]
+    codes = [str(_look_inside(event.esp_event, *path) or "") for path in CODES]
     unknown = says_unknown(" ".join([*codes, note]))
-    if event.reject_reason == "invalid" or UNKNOWN.get(service, never)(event.esp_event):
+    if event.reject_reason == "invalid" or UNKNOWN.get(service, is_never_hard)(event.esp_event):
         return unknown is not False
-    return unknown is True and PERMANENT.get(service, never)(event.esp_event)
+    return unknown is True and PERMANENT.get(service, is_never_hard)(event.esp_event)
 
 
-def read(service: str, request: ReportRequest, secrets: Sequence[str]) -> list[Reported]:
+def read_events(service: str, request: ReportRequest, secrets: Sequence[str]) -> list[Reported]:
     """Return the events in a service's report, signed with one of the secrets.
 
     Raises NotTheVendor, BadReport, ToConfirm.
     """
     if service == "amazon_ses":
         check_boto3()  # django-anymail's view needs it too
-    view = _verified(service, request, secrets)
+    view = _verified_view(service, request, secrets)
     if service == "amazon_ses" and (confirming := request.json()).get("Type") == "SubscriptionConfirmation":
-        raise ToConfirm(_of_amazon(confirming))
+        raise ToConfirm(_amazon_confirmation(confirming))
     try:
-        events = view.parse_events(_as_django(request))
-        found = [_reported(service, event) for event in events]
+        events = view.parse_events(_to_django_request(request))
+        found = [_convert_event(service, event) for event in events]
     except Exception as error:  # anything may be missing in it
         raise bad_report("unreadable", f"It is no report as {service} makes them: {type(error).__name__}.") from None
     return [one for one in found if one is not None]
 
 
-def _verified(service: str, request: ReportRequest, secrets: Sequence[str]) -> Any:
+def _verified_view(service: str, request: ReportRequest, secrets: Sequence[str]) -> Any:
     """Return the view that accepts the signature. Raises NotTheVendor."""
     if service in SVIX:
         renamed = {
             f"webhook-{name}": request.headers.get(f"svix-{name}", "") for name in ("id", "timestamp", "signature")
         }
-        verify(secrets, renamed, request.body)
-        return _view(service, "nobody:")
+        verify_signature(secrets, renamed, request.body)
+        return _make_view(service, "nobody:")
     for secret in secrets if service in SIGNED else _logged_in(request, secrets):
         with suppress(Exception):  # a stranger may send anything
-            view = _view(service, secret)
-            view.run_validators(_as_django(request))
+            view = _make_view(service, secret)
+            view.run_validators(_to_django_request(request))
             return view
     raise NotTheVendor(f"the signature is not that of {service}")
 
@@ -158,7 +158,7 @@ def _logged_in(request: ReportRequest, secrets: Sequence[str]) -> list[str]:
     return [secret for login, secret in logins if hmac.compare_digest(given.strip().encode("utf-8", "replace"), login)]
 
 
-def _of_amazon(said: Mapping[str, Any]) -> str:
+def _amazon_confirmation(said: Mapping[str, Any]) -> str:
     """Return the URL that confirms a subscription. Only Amazon SNS in the topic's own region is accepted.
 
     Raises BadReport.
@@ -171,7 +171,7 @@ def _of_amazon(said: Mapping[str, Any]) -> str:
 
 
 @lru_cache(maxsize=256)
-def _view(service: str, secret: str) -> Any:
+def _make_view(service: str, secret: str) -> Any:
     """Return django-anymail's view of the service, used only to check and read. Raises ValueError."""
     module = importlib.import_module(f"anymail.webhooks.{service}")
     mine = [one for name, one in vars(module).items() if name.endswith("TrackingWebhookView")]
@@ -185,7 +185,7 @@ def _view(service: str, secret: str) -> Any:
         return kind(**given)
 
 
-def _as_django(request: ReportRequest) -> WSGIRequest:
+def _to_django_request(request: ReportRequest) -> WSGIRequest:
     parts = urlsplit(request.url)
     environ = {
         "REQUEST_METHOD": request.method,
@@ -202,9 +202,11 @@ def _as_django(request: ReportRequest) -> WSGIRequest:
     return WSGIRequest(environ)
 
 
-def _reported(service: str, event: Any) -> Reported | None:
+def _convert_event(service: str, event: Any) -> Reported | None:
     """Convert an event; None if it means nothing to us, such as that a mail is on its way."""
-    delayed = service == "amazon_ses" and _of(event.esp_event, "eventType") == "DeliveryDelay"  # unknown to anymail
+    delayed = (
+        service == "amazon_ses" and _look_inside(event.esp_event, "eventType") == "DeliveryDelay"
+    )  # unknown to anymail
     kind: ReportedKind | None = "deferred" if delayed else KINDS.get(event.event_type)
     if kind is None:
         return None
@@ -217,25 +219,25 @@ def _reported(service: str, event: Any) -> Reported | None:
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
     vendor_id, code = str(event.message_id or ""), str(event.reject_reason or "")
     timed, cause = event.timestamp is not None, _listed_cause(service, event.esp_event)
-    return Reported(_reference(event), kind, at, vendor_id, note, bounce, code, timed, cause)
+    return Reported(_find_reference(event), kind, at, vendor_id, note, bounce, code, timed, cause)
 
 
 def _listed_cause(service: str, event: Any) -> str:
     """Return the cause of the event's code by the service's table; "" if it has none."""
-    table, found = find_service(service), _of(event, *LISTED.get(service, ("",)))
+    table, found = find_service(service), _look_inside(event, *LISTED.get(service, ("",)))
     return table.find_cause(str(found), reported=True) if table and found is not None else ""
 
 
 def _reason_of_delay(event: Any) -> str:
     """Return the receiver's words in a DeliveryDelay of Amazon SES, else its type."""
-    whom = _of(event, "deliveryDelay", "delayedRecipients")
+    whom = _look_inside(event, "deliveryDelay", "delayedRecipients")
     first = whom[0] if isinstance(whom, list) and whom else {}
-    return str(_of(first, "diagnosticCode") or _of(event, "deliveryDelay", "delayType") or "")
+    return str(_look_inside(first, "diagnosticCode") or _look_inside(event, "deliveryDelay", "delayType") or "")
 
 
-def _reference(event: Any) -> str:
+def _find_reference(event: Any) -> str:
     """Return our reference from the metadata or the tags, or ""."""
-    found = _of(event.metadata, REFERENCE)
+    found = _look_inside(event.metadata, REFERENCE)
     if isinstance(found, str) and found:
         return found
     tags = event.tags if isinstance(event.tags, list) else []

@@ -84,14 +84,14 @@ class Writer(ABC):
     url: str
 
     @abstractmethod
-    def write(self, message: Any) -> ServiceRequest:
+    def write_request(self, message: Any) -> ServiceRequest:
         """Build a request without sending it. Raises Unwritable if none can be built for any mail.
 
         Raises AnymailError, ValueError or TypeError if this mail cannot be sent.
         """
 
     @abstractmethod
-    def read(self, answer: Response, written: ServiceRequest, message: Any) -> Any:
+    def read_answer(self, answer: Response, written: ServiceRequest, message: Any) -> Any:
         """Return the AnymailRecipientStatus of the one recipient from a good answer. May raise anything."""
 
 
@@ -100,10 +100,10 @@ class RequestsWriter(Writer):
 
     def __init__(self, known: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         given = dict(known["more"]) | dict(secret) | ({"api_url": known["url"]} if known["url"] else {})
-        self._backend = backend(known["service"], given)
+        self._backend = make_backend(known["service"], given)
         self.url = self._backend.api_url
 
-    def write(self, message: Any) -> ServiceRequest:
+    def write_request(self, message: Any) -> ServiceRequest:
         payload = self._backend.build_message_payload(message, self._backend.send_defaults)
         asked = payload.get_request_params(self.url)
         check_address(asked["url"], self.url)
@@ -116,7 +116,7 @@ class RequestsWriter(Writer):
         body: Any = made.body or b""
         return ServiceRequest(payload, str(made.method), str(made.url), made.headers, body)
 
-    def read(self, answer: Response, written: ServiceRequest, message: Any) -> Any:
+    def read_answer(self, answer: Response, written: ServiceRequest, message: Any) -> Any:
         response = requests.Response()
         response.status_code, response._content = answer.status, answer.body
         response.headers, response.url = CaseInsensitiveDict(answer.headers), self.url
@@ -162,7 +162,7 @@ def check_boto3() -> None:
         raise InvalidSettings([Said("amazon_ses needs boto3: install requirements-extras.txt here and on all workers")])
 
 
-def check_secret(service: str, secret: Mapping[str, str]) -> None:
+def check_header_secret(service: str, secret: Mapping[str, str]) -> None:
     """Check that headers can carry the secret. Raises InvalidSettings, which never shows a secret."""
     may = SES_SECRETS if service == "amazon_ses" else SECRETS
     if strange := sorted(set(secret) - set(may)):
@@ -176,7 +176,7 @@ def check_secret(service: str, secret: Mapping[str, str]) -> None:
             )
 
 
-def backend(service: str, given: Mapping[str, Any]) -> Any:
+def make_backend(service: str, given: Mapping[str, Any]) -> Any:
     """Return django-anymail's backend for the service. Raises InvalidSettings, which never shows a secret."""
     from anymail.exceptions import AnymailConfigurationError
 

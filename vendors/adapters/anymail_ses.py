@@ -36,7 +36,7 @@ class _Ready(Exception):
         self.request = request
 
 
-def _end(request: Any, **_: Any) -> NoReturn:
+def _stop_before_call(request: Any, **_: Any) -> NoReturn:
     raise _Ready(request)
 
 
@@ -46,10 +46,10 @@ class SesWriter(Writer):
     def __init__(self, known: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         if missing := [name for name in SES_SECRETS[:2] if name not in secret]:
             raise InvalidSettings([Said("the secret must have %(names)s, for amazon_ses", names=", ".join(missing))])
-        self._backend = _backend(known["url"], tuple(known["more"].items()), tuple(secret.items()))
+        self._backend = _make_backend(known["url"], tuple(known["more"].items()), tuple(secret.items()))
         self.url = self._backend.client.meta.endpoint_url
 
-    def write(self, message: Any) -> ServiceRequest:
+    def write_request(self, message: Any) -> ServiceRequest:
         from anymail.exceptions import AnymailAPIError
 
         payload = self._backend.build_message_payload(message, self._backend.send_defaults)
@@ -63,15 +63,15 @@ class SesWriter(Writer):
             raise Unwritable(UNWRITABLE) from None
         raise Unwritable("boto3 has made no request")
 
-    def read(self, answer: Response, written: ServiceRequest, message: Any) -> Any:
+    def read_answer(self, answer: Response, written: ServiceRequest, message: Any) -> Any:
         said = orjson.loads(answer.body)
         (found,) = self._backend.parse_recipient_status(said, written.payload, message).values()
         return found
 
 
-def throttled(status: int, headers: Mapping[str, str], body: bytes, now: float) -> NotSent | None:
+def judge_throttled(status: int, headers: Mapping[str, str], body: bytes, now: float) -> NotSent | None:
     """Return the wait if a 4xx answer says that we are too fast, often not as 429; None if it says something else."""
-    code, text = anymail_answers.reason(headers, body)
+    code, text = anymail_answers.find_reason(headers, body)
     if not 400 <= status < 500 or code not in THROTTLED:
         return None
     wait = parse_retry_after(headers["retry-after"], now=now) if "retry-after" in headers else RETRY_DEFAULT
@@ -81,7 +81,7 @@ def throttled(status: int, headers: Mapping[str, str], body: bytes, now: float) 
 
 
 @cache
-def _descriptions() -> Any:
+def _service_descriptions() -> Any:
     """Keep botocore's service descriptions, which each client would otherwise load for itself."""
     from botocore.loaders import create_loader
 
@@ -89,7 +89,7 @@ def _descriptions() -> Any:
 
 
 @lru_cache(maxsize=16)
-def _backend(url: str, more: tuple[tuple[str, str], ...], secret: tuple[tuple[str, str], ...]) -> Any:
+def _make_backend(url: str, more: tuple[tuple[str, str], ...], secret: tuple[tuple[str, str], ...]) -> Any:
     """Return django-anymail's backend, with a boto3 client that never calls; one for all jobs.
 
     Raises InvalidSettings.
@@ -99,7 +99,7 @@ def _backend(url: str, more: tuple[tuple[str, str], ...], secret: tuple[tuple[st
     from botocore.session import Session
 
     session = Session(session_vars=NO_CONFIGURATION)
-    session.register_component("data_loader", _descriptions())
+    session.register_component("data_loader", _service_descriptions())
     ours = {"botocore_session": session}
     config = Config(
         retries={"total_max_attempts": 1, "mode": "standard"},
@@ -112,12 +112,12 @@ def _backend(url: str, more: tuple[tuple[str, str], ...], secret: tuple[tuple[st
         "session_params": {**ours, "region_name": own.pop("region"), **dict(secret)},
         "client_params": {"config": config, "endpoint_url": url or None},
     }
-    backend = anymail_services.backend("amazon_ses", given | own)
+    backend = anymail_services.make_backend("amazon_ses", given | own)
     try:
         backend.open()
     except (BotoCoreError, ValueError) as error:
         raise InvalidSettings(
             [Said("boto3 makes no client of these settings: %(error)s", error=type(error).__name__)]
         ) from None
-    backend.client.meta.events.register("before-send.sesv2.*", _end)
+    backend.client.meta.events.register("before-send.sesv2.*", _stop_before_call)
     return backend

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from vendors.adapters.dkim import DkimKey
-from vendors.adapters.options import InvalidSettings, NoSecret, Option, clean
+from vendors.adapters.options import InvalidSettings, NoSecret, Option, parse_settings
 from vendors.adapters.reports import InboundText, NotTheVendor, Reported, ReportRequest, ReportSource, UnreadableEntry
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 from vendors.said import Said
@@ -153,7 +153,7 @@ class Adapter(ABC):
 
         Raises InvalidSettings with one sentence for each error.
         """
-        return clean(cls.options, settings)
+        return parse_settings(cls.options, settings)
 
     @classmethod
     def destination(cls, settings: Mapping[str, Any]) -> dict[str, Any]:

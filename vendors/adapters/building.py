@@ -35,7 +35,7 @@ class Builds(Generic[Made]):
         self._make = make
         self._kept: dict[str, _Making[Made]] = {}
 
-    async def built(self, letter: Letter, seconds: float) -> Made:
+    async def build_letter(self, letter: Letter, seconds: float) -> Made:
         """Return what `make` returns, or raise what it raises.
 
         Raises TimeoutError after `seconds`, which include the wait for a thread. A letter that no thread has begun
@@ -44,20 +44,20 @@ class Builds(Generic[Made]):
         making = self._kept.pop(letter.reference, None)
         if making is None or not _is_usable(making, letter):
             makers = _makers_of_files if letter.attachments else _makers
-            making = _Making(letter, makers.submit(self._timed, letter))
+            making = _Making(letter, makers.submit(self._make_timed, letter))
         try:
             async with asyncio.timeout(seconds):
                 made, _ = await asyncio.wrap_future(making.made)
                 return made
         except TimeoutError:
             if not making.made.cancel():
-                self._keep(making)
+                self._keep_making(making)
             raise
 
-    def _timed(self, letter: Letter) -> tuple[Made, float]:
+    def _make_timed(self, letter: Letter) -> tuple[Made, float]:
         return self._make(letter), time.monotonic()
 
-    def _keep(self, making: _Making[Made]) -> None:
+    def _keep_making(self, making: _Making[Made]) -> None:
         self._kept[making.letter.reference] = making
         while len(self._kept) > KEPT_MOST:
             del self._kept[next(iter(self._kept))]
@@ -70,8 +70,8 @@ def _is_usable(making: _Making[Made], letter: Letter) -> bool:
         return False
     if making.letter._replace(attachments=()) != letter._replace(attachments=()):
         return False
-    return list(map(_content, making.letter.attachments)) == list(map(_content, letter.attachments))
+    return list(map(_content_key, making.letter.attachments)) == list(map(_content_key, letter.attachments))
 
 
-def _content(file: Attachment) -> tuple[str, str, bytes, str]:
+def _content_key(file: Attachment) -> tuple[str, str, bytes, str]:
     return file.name, file.content_type, file.content, file.cid

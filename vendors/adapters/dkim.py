@@ -38,7 +38,7 @@ class DkimKey:
 
 def new_private_key() -> str:
     """Return a new RSA key in PEM."""
-    return _pem(rsa.generate_private_key(65537, BITS))
+    return _key_as_pem(rsa.generate_private_key(65537, BITS))
 
 
 def private_key(text: str) -> str:
@@ -49,17 +49,17 @@ def private_key(text: str) -> str:
         raise ValueError(Said("not an RSA private key in PEM without a password")) from None
     if not isinstance(key, rsa.RSAPrivateKey) or key.key_size < BITS_LEAST:
         raise ValueError(Said("not an RSA key of at least %(bits)s bits", bits=str(BITS_LEAST)))
-    return _pem(key)
+    return _key_as_pem(key)
 
 
-def record(key: DkimKey) -> str:
+def dns_record(key: DkimKey) -> str:
     """Return the TXT record for <selector>._domainkey.<domain>."""
-    public = _loaded(key.private_key).public_key()
+    public = _load_key(key.private_key).public_key()
     bare = public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     return f"v=DKIM1; k=rsa; p={base64.b64encode(bare).decode('ascii')}"
 
 
-def signature(key: DkimKey, pieces: Sequence[bytes]) -> bytes:
+def sign_mail(key: DkimKey, pieces: Sequence[bytes]) -> bytes:
     """Return the DKIM-Signature header line of a mail.
 
     `pieces`: the mail as SMTP transmits it, in whole lines, without the final dot. The first piece has all headers.
@@ -74,7 +74,7 @@ def signature(key: DkimKey, pieces: Sequence[bytes]) -> bytes:
         f" h={listed};\r\n bh={digest};\r\n b="
     )
     signed = b"\r\n".join(fields + _relaxed_fields(b"DKIM-Signature:" + unsigned.encode()))
-    seal = _loaded(key.private_key).sign(signed, padding.PKCS1v15(), hashes.SHA256())
+    seal = _load_key(key.private_key).sign(signed, padding.PKCS1v15(), hashes.SHA256())
     text = base64.b64encode(seal).decode("ascii")
     folded = "\r\n ".join(text[at : at + FOLD] for at in range(0, len(text), FOLD))
     return f"DKIM-Signature:{unsigned}{folded}\r\n".encode()
@@ -114,13 +114,13 @@ def _single_blanks(lines: bytes) -> bytes:
     return lines
 
 
-def _pem(key: rsa.RSAPrivateKey) -> str:
+def _key_as_pem(key: rsa.RSAPrivateKey) -> str:
     kind = serialization.PrivateFormat.PKCS8
     return key.private_bytes(serialization.Encoding.PEM, kind, serialization.NoEncryption()).decode("ascii")
 
 
 @lru_cache(maxsize=1000)
-def _loaded(pem: str) -> rsa.RSAPrivateKey:
+def _load_key(pem: str) -> rsa.RSAPrivateKey:
     key = serialization.load_pem_private_key(pem.encode(), None)
     assert isinstance(key, rsa.RSAPrivateKey), "it was stored as one"
     return key

@@ -57,7 +57,7 @@ def url(value: Any) -> str:
     return value.rstrip("/")
 
 
-def parts(value: Any) -> tuple[str, ...]:
+def parse_parts(value: Any) -> tuple[str, ...]:
     """Parse some of PARTS, separated by commas. Raises ValueError."""
     chosen = value.split(",") if isinstance(value, str) else value
     found = tuple(sorted({str(word).strip() for word in chosen})) if isinstance(chosen, list | tuple) else ("",)
@@ -66,7 +66,7 @@ def parts(value: Any) -> tuple[str, ...]:
     return found
 
 
-def statuses(value: Any) -> tuple[int, ...]:
+def parse_statuses(value: Any) -> tuple[int, ...]:
     """Parse HTTP statuses from 500 to 599, separated by commas. Raises ValueError."""
     parts = value.split(",") if isinstance(value, str) else value
     try:
@@ -143,13 +143,13 @@ class Http(Adapter):
             about="Unit of its limits: `message`, or `segment` of an SMS",
         ),
         "carries": Option(
-            parts,
+            parse_parts,
             (),
             tuning=True,
             about="Comma-separated from `text`, `headers`, `attachments`; campaigns that need more are refused",
         ),
         "safe_statuses": Option(
-            statuses, (), tuning=True, about='Comma-separated 5xx statuses that by contract mean "not accepted"'
+            parse_statuses, (), tuning=True, about='Comma-separated 5xx statuses that by contract mean "not accepted"'
         ),
         "ca_file": Option(
             options.certificates,
@@ -179,12 +179,12 @@ class Http(Adapter):
             dedupe_ttl=known["dedupe_ttl"] if known["dedupe"] else None,
             lookup=known["lookup"],
             settle_delay=known["settle_delay"],
-            cost=_segments if known["unit"] == "segment" else one_unit,
+            cost=_count_segments if known["unit"] == "segment" else one_unit,
         )
 
     @classmethod
     def carries(cls, settings: Mapping[str, Any]) -> frozenset[str]:
-        return frozenset(parts(settings.get("carries", ())))
+        return frozenset(parse_parts(settings.get("carries", ())))
 
     @classmethod
     def sends_reports(cls, settings: Mapping[str, Any]) -> bool:
@@ -196,12 +196,12 @@ class Http(Adapter):
 
     @classmethod
     def check_report_key(cls, settings: Mapping[str, Any], key: str) -> None:
-        reports.check_secret(key)
+        reports.check_webhook_secret(key)
 
     @classmethod
     def read_report(cls, request: ReportRequest, source: ReportSource) -> list[Reported | UnreadableEntry]:
-        reports.verify(source.secrets, request.headers, request.body)
-        return reports.read(request.body, find_service(url=str(source.settings.get("url", ""))))
+        reports.verify_signature(source.secrets, request.headers, request.body)
+        return reports.read_receipts(request.body, find_service(url=str(source.settings.get("url", ""))))
 
     async def open(self) -> None:
         self._client = Client(self._url, connections=self.concurrency, deadline=self._timeout, ca_file=self._ca_file)
@@ -213,13 +213,13 @@ class Http(Adapter):
     async def send(self, letters: Sequence[Letter]) -> list[Outcome]:
         outcomes = []
         for letter in letters:  # a comprehension would cost another coroutine
-            outcomes.append(await self._post(letter))  # noqa: PERF401
+            outcomes.append(await self._post_letter(letter))  # noqa: PERF401
         return outcomes
 
-    async def _post(self, letter: Letter) -> Outcome:
+    async def _post_letter(self, letter: Letter) -> Outcome:
         try:
             headers = header("Idempotency-Key", letter.reference)
-            body = _packed(letter)
+            body = _pack_letter(letter)
         except (ValueError, TypeError) as error:
             return refuse_letter(error)
         try:
@@ -257,14 +257,14 @@ class Http(Adapter):
             return found
         if isinstance(found, NotSent) and status not in WRONG_ADDRESS:  # WRONG_ADDRESS concerns only the look-up's URL
             return found
-        return _unanswered(found, status)
+        return _judge_lookup_failure(found, status)
 
 
-def _segments(letter: Letter) -> int:
+def _count_segments(letter: Letter) -> int:
     return segments(letter.body)
 
 
-def _packed(letter: Letter) -> bytes:
+def _pack_letter(letter: Letter) -> bytes:
     content: dict[str, Any] = {
         "reference": letter.reference,
         "recipient": letter.recipient,
@@ -277,7 +277,7 @@ def _packed(letter: Letter) -> bytes:
     if letter.headers:
         content["headers"] = [{"name": name, "value": value} for name, value in letter.headers]
     if letter.attachments:
-        content["attachments"] = [_file(one) for one in letter.attachments]
+        content["attachments"] = [_pack_file(one) for one in letter.attachments]
     if origin := letter.origin:
         content["from"] = {"name": origin.name, "address": origin.address}
         content["reply_to"] = origin.reply_to
@@ -286,13 +286,13 @@ def _packed(letter: Letter) -> bytes:
     return orjson.dumps(content, default=dict)  # for mappings other than dict
 
 
-def _file(one: Attachment) -> dict[str, str]:
+def _pack_file(one: Attachment) -> dict[str, str]:
     if not one.part:
         one.part = base64.b64encode(one.content)
     return {"name": one.name, "type": one.content_type, "cid": one.cid, "content": one.part.decode()}
 
 
-def _unanswered(found: Outcome, status: int) -> NotSent:
+def _judge_lookup_failure(found: Outcome, status: int) -> NotSent:
     if not isinstance(found, InDoubt):
         return NotSent(f"http {status}")
     return NotSent(found.reason, scope="credential" if found.pause else "message", pause=found.pause)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import httptools
 
 from vendors.adapters.letter_faults import LetterFault, LetterPart
-from vendors.adapters.transport import Deadlines, Pool, Wire, connect
+from vendors.adapters.transport import Deadlines, Pool, Wire, open_wire
 from vendors.outcomes import CallError
 from vendors.said import Said
 
@@ -51,9 +51,9 @@ class HttpConnection(Wire):
         self._parser = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[Response] | None = None
         self._left = 0
-        self._begin()
+        self._begin_answer()
 
-    def _begin(self) -> None:
+    def _begin_answer(self) -> None:
         self.status: int | None = None
         self._lines: Lines = []
         self._body: list[bytes] = []
@@ -68,7 +68,7 @@ class HttpConnection(Wire):
 
     async def exchange(self, request: bytes) -> Response:
         """Write the request and wait for its answer. Raises CallError with written=True."""
-        self._begin()
+        self._begin_answer()
         self._left = self._limit
         self._waiter = self._loop.create_future()
         self._transport.write(request)
@@ -77,10 +77,10 @@ class HttpConnection(Wire):
         finally:
             self._waiter = None
 
-    def reusable(self) -> bool:
+    def is_reusable(self) -> bool:
         return self._reusable and not self.closed and not self._transport.get_write_buffer_size()
 
-    def leave(self) -> None:
+    def say_goodbye(self) -> None:
         self.abort()
 
     # --- from the loop ----------------------------------------------------------------------------
@@ -93,29 +93,29 @@ class HttpConnection(Wire):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._fail("the vendor switched protocols")
+            self._fail_exchange("the vendor switched protocols")
         except httptools.HttpParserError as error:
-            self._fail(f"the answer is not HTTP: {error}")
+            self._fail_exchange(f"the answer is not HTTP: {error}")
         if self._left < 0:
-            self._fail(f"the answer is longer than {self._limit} bytes")
+            self._fail_exchange(f"the answer is longer than {self._limit} bytes")
 
     def eof_received(self) -> None:
         self.closed = True
         if self.status is not None and not self.headers.keys() & {"content-length", "transfer-encoding"}:
-            self._finish()  # without a length, the end of the connection ends the answer
-        self._fail("the vendor closed the connection before the end of its answer")
+            self._finish_answer()  # without a length, the end of the connection ends the answer
+        self._fail_exchange("the vendor closed the connection before the end of its answer")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(f"connection lost: {exc or 'closed'}")
+        self._fail_exchange(f"connection lost: {exc or 'closed'}")
         super().connection_lost(exc)
 
-    def _fail(self, reason: str) -> None:
+    def _fail_exchange(self, reason: str) -> None:
         self.closed = True
         if self._waiter is not None and not self._waiter.done():
             error = CallError(reason, written=True, status=self.status, headers=self.headers)
             self._waiter.set_exception(error)
 
-    def _finish(self) -> None:
+    def _finish_answer(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             assert self.status is not None
             self._waiter.set_result(Response(self.status, self._lines, b"".join(self._body)))
@@ -145,7 +145,7 @@ class HttpConnection(Wire):
     def on_message_complete(self) -> None:
         if self.status is not None:
             self._reusable = self._parser.should_keep_alive()
-            self._finish()
+            self._finish_answer()
 
 
 ANSWER_MAX = 1_000_000
@@ -183,7 +183,7 @@ class Client:
         self._tls = ssl.create_default_context(cafile=ca_file or None) if secure else None
         self._deadline = deadline
         self._deadlines = Deadlines(deadline)
-        self._pool = Pool(self._connect, slots=connections, idle_max=IDLE_MAX)
+        self._pool = Pool(self._open_connection, slots=connections, idle_max=IDLE_MAX)
 
     def head(self, method: str, target: str, headers: bytes = b"") -> bytes:
         """Build the start of a request, to be reused. `target`: path and query, quoted. `headers`: as in `call`."""
@@ -199,30 +199,30 @@ class Client:
         connection: HttpConnection | None = None
         try:
             with self._deadlines:
-                connection = await self._pool.take()
+                connection = await self._pool.take_connection()
                 try:
                     return await connection.exchange(request)
                 finally:
                     self._pool.put_back(connection)
         except TimeoutError:
-            raise self._too_late(connection) from None
+            raise self._deadline_error(connection) from None
 
     async def close(self) -> None:
         """Close all connections; calls in flight and later ones end with CallError."""
         await self._pool.close()
 
-    def _too_late(self, connection: HttpConnection | None) -> CallError:
+    def _deadline_error(self, connection: HttpConnection | None) -> CallError:
         if connection is None:
             return CallError(f"no connection within {self._deadline:g} s", written=False)
         reason = f"no complete answer within {self._deadline:g} s"
         return CallError(reason, written=True, status=connection.status, headers=connection.headers)
 
-    async def _connect(self) -> HttpConnection:
-        def make() -> HttpConnection:
+    async def _open_connection(self) -> HttpConnection:
+        def make_connection() -> HttpConnection:
             return HttpConnection(ANSWER_MAX, self._deadline)
 
-        connection = await connect(make, self._host, self._port, self._tls)
-        if not connection.fresh():
+        connection = await open_wire(make_connection, self._host, self._port, self._tls)
+        if not connection.is_fresh():
             connection.abort()
             raise CallError("the vendor closed the connection at once or spoke unasked", written=False)
         return connection

@@ -63,26 +63,26 @@ class FromAddress:
         return self.address.rpartition("@")[2]
 
 
-def sender(value: str) -> FromAddress:
+def parse_sender(value: str) -> FromAddress:
     """Parse "address" or "Name <address>". Raises ValueError."""
     if IN_HEADERS.search(value):
         raise LetterFault(LetterPart.SENDER, Said("not one line"))
-    return _from(*parseaddr(value))
+    return _from_header(*parseaddr(value))
 
 
 @lru_cache(maxsize=1000)
-def written(origin: Origin) -> FromAddress:
+def parse_origin(origin: Origin) -> FromAddress:
     """Return the origin as its mails carry it. Raises ValueError."""
     if IN_HEADERS.search(origin.name):
         raise LetterFault(LetterPart.SENDER, Said("the name is not one line"))
-    shown = _from(origin.name, origin.address)
-    return_path = sender(origin.return_path).address if origin.return_path else shown.address
-    reply_to = sender(origin.reply_to).header if origin.reply_to else ""
+    shown = _from_header(origin.name, origin.address)
+    return_path = parse_sender(origin.return_path).address if origin.return_path else shown.address
+    reply_to = parse_sender(origin.reply_to).header if origin.reply_to else ""
     return FromAddress(shown.header, shown.address, return_path, reply_to, origin.dkim)
 
 
-def _from(name: str, plain: str) -> FromAddress:
-    known = address(plain)
+def _from_header(name: str, plain: str) -> FromAddress:
+    known = parse_address(plain)
     if not known.isascii():
         raise LetterFault(
             LetterPart.SENDER, Said("not an address that every relay takes: other letters than ASCII before the @")
@@ -92,12 +92,12 @@ def _from(name: str, plain: str) -> FromAddress:
     if len(name) > 200:
         raise LetterFault(LetterPart.SENDER, Said("the name is too long"))
     quoted = '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    shown = quoted if name.isascii() else _encoded(name)
+    shown = quoted if name.isascii() else _encode_pieces(name)
     fold = "\r\n" if len(shown) + len(known) > 66 else ""
     return FromAddress(f"{shown}{fold} <{known}>", known, known)
 
 
-def address(value: str) -> str:
+def parse_address(value: str) -> str:
     """Return the address for SMTP, with the domain in ASCII. Raises ValueError.
 
     The part before the @ may have non-ASCII letters; then the relay must offer SMTPUTF8 (RFC 6531).
@@ -114,39 +114,39 @@ def address(value: str) -> str:
     return f"{local}@{domain}"
 
 
-def compose(origin: FromAddress, recipient: str, letter: Letter) -> Mail:
+def compose_mail(origin: FromAddress, recipient: str, letter: Letter) -> Mail:
     """Compose the whole mail including END. `recipient`: from `address`. Raises ValueError for an invalid header."""
     if not _REFERENCE.fullmatch(letter.reference):
         raise ValueError("the reference cannot be a Message-ID")
     reply_to = f"Reply-To: {origin.reply_to}\r\n" if origin.reply_to else ""
     head = (
-        f"Date: {_date(int(time.time()))}\r\n"
+        f"Date: {_date_value(int(time.time()))}\r\n"
         f"From: {origin.header}\r\n"
         f"{reply_to}"
         f"To: {recipient}\r\n"
-        f"Subject: {_subject(letter.subject)}\r\n"
+        f"Subject: {_encode_subject(letter.subject)}\r\n"
         f"Message-ID: <{letter.reference}@{origin.domain}>\r\n"
-        f"{''.join([_further(*one) for one in letter.headers]) if letter.headers else ''}"
+        f"{''.join([_letter_header(*one) for one in letter.headers]) if letter.headers else ''}"
         "MIME-Version: 1.0\r\n"
     ).encode()  # ASCII, except for an address that needs SMTPUTF8 (RFC 6532)
     if not (letter.text or letter.attachments):
-        pieces = [head + mime_parts.text(letter.body, "html" if letter.html else "plain")]
+        pieces = [head + mime_parts.text_part(letter.body, "html" if letter.html else "plain")]
     else:
-        pieces = mime_parts.several(letter)
+        pieces = mime_parts.letter_parts(letter)
         pieces[0] = head + pieces[0]
     if origin.dkim:
-        pieces[0] = dkim.signature(origin.dkim, pieces) + pieces[0]
+        pieces[0] = dkim.sign_mail(origin.dkim, pieces) + pieces[0]
     pieces[-1] += b".\r\n"
     return tuple(pieces)
 
 
 @lru_cache(maxsize=1)
-def _date(second: int) -> str:
+def _date_value(second: int) -> str:
     """Return the value of Date; mails of the same second share it."""
     return formatdate(second)
 
 
-def _further(name: str, value: str) -> str:
+def _letter_header(name: str, value: str) -> str:
     """Return a header line. Unsubscribe links differ in each letter, so they are folded here and not cached."""
     return f"{name}: {value.replace(', <', f',{FOLD}<')}\r\n" if name == UNSUBSCRIBE else header_line(name, value)
 
@@ -162,25 +162,29 @@ def header_line(name: str, value: str) -> str:
         raise LetterFault(LetterPart.HEADER, Said("the header %(name)s must be one line of text", name=name))
     pieces = _PIECE.findall(value.strip())
     if not value.isascii():
-        return f"{name}: {_encoded(value.strip(), most=min(WORD_MAX, max(6, 45 - len(name))))}\r\n"
+        return f"{name}: {_encode_pieces(value.strip(), most=min(WORD_MAX, max(6, 45 - len(name))))}\r\n"
     if max(map(len, pieces)) > mime_parts.LINE_MAX - len(name):
         raise LetterFault(
             LetterPart.HEADER, Said("the header %(name)s has a word that is too long for a line", name=name)
         )
-    return f"{name}: {_folded(pieces, len(name) + 2)}\r\n"
+    return f"{name}: {_fold_pieces(pieces, len(name) + 2)}\r\n"
 
 
 @lru_cache(maxsize=500)
-def _subject(text: str) -> str:
+def _encode_subject(text: str) -> str:
     """Return the encoded or folded subject; most mails of a campaign share it. Raises LetterFault."""
     if IN_HEADERS.search(text):
         raise LetterFault(LetterPart.HEADER, "the subject must be one line")
     pieces = _PIECE.findall(text)
     plain = _BARE.fullmatch(text) and text == text.strip() and "=?" not in text
-    return _folded(pieces) if plain and max(map(len, pieces), default=0) <= mime_parts.LINE_MAX // 2 else _encoded(text)
+    return (
+        _fold_pieces(pieces)
+        if plain and max(map(len, pieces), default=0) <= mime_parts.LINE_MAX // 2
+        else _encode_pieces(text)
+    )
 
 
-def _folded(pieces: list[str], before: int = len("Subject: ")) -> str:
+def _fold_pieces(pieces: list[str], before: int = len("Subject: ")) -> str:
     """Fold into lines that begin with the blanks before a word (RFC 5322, 2.2.3). `before`: characters already used."""
     lines, width = [""], HEAD_MAX - before
     for piece in pieces:
@@ -191,7 +195,7 @@ def _folded(pieces: list[str], before: int = len("Subject: ")) -> str:
     return "\r\n".join(lines)
 
 
-def _encoded(text: str, most: int = WORD_MAX) -> str:
+def _encode_pieces(text: str, most: int = WORD_MAX) -> str:
     """Return encoded words of whole characters, one per line (RFC 2047). Raises ValueError for a lone surrogate."""
     pieces, current = [], b""
     for sign in text:

@@ -23,7 +23,7 @@ _SHARED_FROM = 16_384
 """Bytes from which on a piece is shared; a smaller one costs less copied than written by itself."""
 
 
-def text(plain: str, kind: str) -> bytes:
+def text_part(plain: str, kind: str) -> bytes:
     """Return a text as a part, with its header and stuffed dots, ending with a line end. `kind`: plain or html."""
     if "\r" in plain:
         plain = plain.replace("\r\n", "\n").replace("\r", "\n")
@@ -48,19 +48,19 @@ def _is_too_long(plain: str) -> bool:
     return len(plain) > LINE_MAX and max(map(len, plain.split("\n"))) > LINE_MAX
 
 
-def several(letter: Letter) -> list[bytes]:
+def letter_parts(letter: Letter) -> list[bytes]:
     """Return the pieces of a letter with text beside HTML, or with files. Large pieces are shared objects."""
     token = secrets.token_hex(12)  # so that people who write fields cannot guess it
-    parts = [[text(letter.body, "html" if letter.html else "plain")]]
-    inline = [[encoded(file)] for file in letter.attachments if file.cid]
+    parts = [[text_part(letter.body, "html" if letter.html else "plain")]]
+    inline = [[file_part(file)] for file in letter.attachments if file.cid]
     if inline:
-        parts = [_joined("related", f"=_r{token}", [*parts, *inline])]
+        parts = [_join_multipart("related", f"=_r{token}", [*parts, *inline])]
     if letter.text:
-        parts = [_joined("alternative", f"=_a{token}", [[text(letter.text, "plain")], *parts])]
-    files = [[encoded(file)] for file in letter.attachments if not file.cid]
+        parts = [_join_multipart("alternative", f"=_a{token}", [[text_part(letter.text, "plain")], *parts])]
+    files = [[file_part(file)] for file in letter.attachments if not file.cid]
     if files:
-        parts = [_joined("mixed", f"=_m{token}", [*parts, *files])]
-    return _merged(parts[0])
+        parts = [_join_multipart("mixed", f"=_m{token}", [*parts, *files])]
+    return _merge_pieces(parts[0])
 
 
 def encoded_size(content: int) -> int:
@@ -69,14 +69,14 @@ def encoded_size(content: int) -> int:
     return plain + 2 * -(-plain // _ENCODED_LINE)
 
 
-def encoded(file: Attachment) -> bytes:
+def file_part(file: Attachment) -> bytes:
     """Return the file as a part with its header; encoded once and cached."""
     if not file.part:
-        file.part = _head(file) + _base64(file.content)
+        file.part = _part_head(file) + _encode_lines(file.content)
     return file.part
 
 
-def _head(file: Attachment) -> bytes:
+def _part_head(file: Attachment) -> bytes:
     main, _, sub = file.content_type.partition("/")
     if main.lower() in ("message", "multipart"):  # may not be encoded (RFC 2045, 6.4)
         main, sub = "application", "octet-stream"
@@ -93,7 +93,7 @@ def _head(file: Attachment) -> bytes:
     return made.as_bytes()
 
 
-def _base64(content: bytes) -> bytes:
+def _encode_lines(content: bytes) -> bytes:
     lines = bytearray()
     for start in range(0, len(content), _AT_ONCE):
         plain = binascii.b2a_base64(content[start : start + _AT_ONCE], newline=False)
@@ -102,7 +102,7 @@ def _base64(content: bytes) -> bytes:
     return bytes(lines)
 
 
-def _joined(kind: str, boundary: str, parts: list[list[bytes]]) -> list[bytes]:
+def _join_multipart(kind: str, boundary: str, parts: list[list[bytes]]) -> list[bytes]:
     """Return a multipart. The line end before a boundary belongs to the boundary."""
     pieces = [f'Content-Type: multipart/{kind};\r\n boundary="{boundary}"\r\n'.encode()]
     for part in parts:
@@ -110,7 +110,7 @@ def _joined(kind: str, boundary: str, parts: list[list[bytes]]) -> list[bytes]:
     return [*pieces, f"\r\n--{boundary}--\r\n".encode()]
 
 
-def _merged(pieces: list[bytes]) -> list[bytes]:
+def _merge_pieces(pieces: list[bytes]) -> list[bytes]:
     """Return the same bytes in fewer pieces: small ones are joined, large ones stay shared objects."""
     merged: list[bytes] = []
     small: list[bytes] = []

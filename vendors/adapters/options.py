@@ -17,7 +17,7 @@ class InvalidSettings(ValueError):
     """Unusable settings; `errors` holds one sentence for each fault."""
 
     def __init__(self, errors: list[str]) -> None:
-        super().__init__(Said.joined("; ", errors))
+        super().__init__(Said.join_parts("; ", errors))
         self.errors = errors
 
 
@@ -44,7 +44,7 @@ class Option:
     about: str = ""
 
 
-def clean(options: Mapping[str, Option], settings: Mapping[str, Any]) -> dict[str, Any]:
+def parse_settings(options: Mapping[str, Option], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Parse every option or use its default. Raises InvalidSettings."""
     errors: list[str] = [
         Said("%(name)s is not a setting; the settings are %(known)s", name=name, known=", ".join(options))
@@ -57,7 +57,7 @@ def clean(options: Mapping[str, Option], settings: Mapping[str, Any]) -> dict[st
         try:
             cleaned[name] = value if value == option.default else option.parse(value)
         except ValueError as error:
-            errors.append(Said.joined(" ", (name, str(error))))
+            errors.append(Said.join_parts(" ", (name, str(error))))
         if option.required and value is None:
             errors.append(Said("%(name)s is missing", name=name))
     if errors:
@@ -115,7 +115,7 @@ def seconds(value: Any) -> float:
 def whole(least: int, most: int) -> Callable[[Any], int]:
     """Return a parser for a whole number between `least` and `most`."""
 
-    def parse(value: Any) -> int:
+    def parse_whole(value: Any) -> int:
         digits = str(value).strip()
         if not (digits.isascii() and digits.isdigit() and least <= int(digits[:12]) <= most):
             raise ValueError(
@@ -123,7 +123,7 @@ def whole(least: int, most: int) -> Callable[[Any], int]:
             )
         return int(digits)
 
-    return parse
+    return parse_whole
 
 
 def flag(value: Any) -> bool:
@@ -139,11 +139,11 @@ def flag(value: Any) -> bool:
 def choice(*allowed: str, **meanings: str) -> Callable[[Any], str]:
     """Return a parser for one of `allowed`, or a key of `meanings`, which maps other spellings to them."""
 
-    def parse(value: Any) -> str:
+    def parse_choice(value: Any) -> str:
         word = str(value).strip().lower()
         word = meanings.get(word, word)
         if word not in allowed:
             raise ValueError(Said("must be one of %(either)s", either=", ".join(allowed)))
         return word
 
-    return parse
+    return parse_choice

@@ -163,12 +163,12 @@ class ReportRequest:
 
     def query(self) -> list[tuple[str, str]]:
         """Return the query's names and values in order. Raises BadReport."""
-        return _fields(urlsplit(self.url).query)
+        return _parse_fields(urlsplit(self.url).query)
 
     def form(self) -> list[tuple[str, str]]:
         """Return names and values of an application/x-www-form-urlencoded body. Raises BadReport."""
         try:
-            return _fields(self.body.decode())
+            return _parse_fields(self.body.decode())
         except UnicodeDecodeError:
             raise bad_report("not_utf8", "The body is not UTF-8.") from None
 
@@ -198,7 +198,7 @@ def bad_report(code: str, sentence: str, *where: int | str) -> BadReport:
     return BadReport([(where, code, sentence)])
 
 
-def _fields(text: str) -> list[tuple[str, str]]:
+def _parse_fields(text: str) -> list[tuple[str, str]]:
     try:
         return parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS)
     except ValueError:
@@ -220,7 +220,7 @@ class ReceiptIn(BaseModel):
     code: str = Field(default="", max_length=20, description="Of a bounce, such as 5.1.1")
 
     @model_validator(mode="after")
-    def _named(self) -> ReceiptIn:
+    def _check_named(self) -> ReceiptIn:
         if not self.reference and not self.id:
             raise ValueError("a reference or an id is needed")
         return self
@@ -231,7 +231,7 @@ class ReceiptsIn(BaseModel):
     receipts: list[ReceiptIn] = Field(min_length=1, max_length=MOST)
 
 
-def verify(secrets: Sequence[str], headers: Mapping[str, str], body: bytes) -> None:
+def verify_signature(secrets: Sequence[str], headers: Mapping[str, str], body: bytes) -> None:
     """Check that the body was signed with one of the secrets within the last five minutes. Raises NotTheVendor."""
     if "webhook-signature" not in headers:
         raise NotTheVendor("there is no signature")
@@ -243,7 +243,7 @@ def verify(secrets: Sequence[str], headers: Mapping[str, str], body: bytes) -> N
     raise NotTheVendor("the signature is not this vendor's")
 
 
-def check_secret(secret: str) -> None:
+def check_webhook_secret(secret: str) -> None:
     """Check that this is a Standard Webhooks secret: base64 of at least SECRET_BYTES. Raises ValueError."""
     text = secret.removeprefix("whsec_").rstrip("=")
     try:
@@ -259,13 +259,13 @@ class _Envelope(BaseModel):
     receipts: list[Any] = Field(min_length=1, max_length=MOST)
 
 
-def read(body: bytes, service: ServiceCodes | None = None) -> list[Reported | UnreadableEntry]:
+def read_receipts(body: bytes, service: ServiceCodes | None = None) -> list[Reported | UnreadableEntry]:
     """Parse the body of a report. Raises BadReport if the whole body is unreadable.
 
     `service`: the table of the vendor's codes, if it has one.
     """
     try:
-        return [_reported(one, service) for one in ReceiptsIn.model_validate_json(body).receipts]
+        return [_convert_receipt(one, service) for one in ReceiptsIn.model_validate_json(body).receipts]
     except ValidationError:
         return _read_each(body, service)
 
@@ -275,11 +275,11 @@ def _read_each(body: bytes, service: ServiceCodes | None) -> list[Reported | Unr
     try:
         entries = _Envelope.model_validate_json(body).receipts
     except ValidationError as why:
-        raise BadReport(_mistakes(why)) from None
-    return readable([_read_one(index, entry, service) for index, entry in enumerate(entries)])
+        raise BadReport(_list_mistakes(why)) from None
+    return readable_entries([_read_one(index, entry, service) for index, entry in enumerate(entries)])
 
 
-def readable(entries: Sequence[ReportEntry | UnreadableEntry]) -> list[ReportEntry | UnreadableEntry]:
+def readable_entries(entries: Sequence[ReportEntry | UnreadableEntry]) -> list[ReportEntry | UnreadableEntry]:
     """Return the entries of a report. Raises BadReport if there are some and none can be read."""
     mistakes = [mistake for one in entries if isinstance(one, UnreadableEntry) for mistake in one.errors]
     if mistakes and all(isinstance(one, UnreadableEntry) for one in entries):
@@ -289,16 +289,16 @@ def readable(entries: Sequence[ReportEntry | UnreadableEntry]) -> list[ReportEnt
 
 def _read_one(index: int, entry: Any, service: ServiceCodes | None) -> Reported | UnreadableEntry:
     try:
-        return _reported(ReceiptIn.model_validate(entry), service)
+        return _convert_receipt(ReceiptIn.model_validate(entry), service)
     except ValidationError as why:
-        return UnreadableEntry([(("receipts", index, *where), code, said) for where, code, said in _mistakes(why)])
+        return UnreadableEntry([(("receipts", index, *where), code, said) for where, code, said in _list_mistakes(why)])
 
 
-def _reported(one: ReceiptIn, service: ServiceCodes | None) -> Reported:
+def _convert_receipt(one: ReceiptIn, service: ServiceCodes | None) -> Reported:
     cause = service.find_cause(one.code, reported=True) if service else ""
     return Reported(one.reference, one.status, one.at, one.id, one.reason, one.bounce, one.code, cause=cause)
 
 
-def _mistakes(why: ValidationError) -> list[tuple[tuple[int | str, ...], str, str]]:
+def _list_mistakes(why: ValidationError) -> list[tuple[tuple[int | str, ...], str, str]]:
     found = why.errors(include_url=False, include_context=False, include_input=False)
     return [(one["loc"], one["type"], one["msg"]) for one in found]

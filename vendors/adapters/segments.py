@@ -35,14 +35,14 @@ SEPTETS = Capacity(160, 153)
 UTF_16 = Capacity(70, 67)
 
 
-def in_gsm(text: str) -> bool:
+def fits_gsm(text: str) -> bool:
     """Return True if all characters are in the GSM alphabet."""
     return _GSM.issuperset(text)
 
 
 def segments(text: str) -> int:
     """Return the number of segments; an empty text takes one."""
-    if in_gsm(text):
+    if fits_gsm(text):
         capacity, wide = SEPTETS, sum(map(text.count, EXTENDED))
     else:
         capacity, wide = UTF_16, sum(character > "\uffff" for character in text)
@@ -51,14 +51,14 @@ def segments(text: str) -> int:
         return 1
     if not wide:
         return -(-units // capacity.each)
-    return _filled([2 if _is_wide(character, capacity) else 1 for character in text], capacity.each)
+    return _count_filled([2 if _is_wide(character, capacity) else 1 for character in text], capacity.each)
 
 
 def _is_wide(character: str, capacity: Capacity) -> bool:
     return character in EXTENDED if capacity is SEPTETS else character > "\uffff"
 
 
-def _filled(widths: list[int], each: int) -> int:
+def _count_filled(widths: list[int], each: int) -> int:
     """Return the number of segments of `each` units that hold these characters in order, none split."""
     count, left = 1, each
     for width in widths:
@@ -68,16 +68,16 @@ def _filled(widths: list[int], each: int) -> int:
     return count
 
 
-def by_size(kilobytes: int) -> Callable[[Letter], int]:
+def cost_by_size(kilobytes: int) -> Callable[[Letter], int]:
     """Return a cost function: one unit per `kilobytes` (of 1,000 bytes) begun; with 0, one per letter.
 
     It counts the letter's texts in UTF-8 and its files in base64, without what transport adds.
     """
 
-    def units(letter: Letter) -> int:
+    def count_units(letter: Letter) -> int:
         texts = (letter.subject, letter.body, letter.text, *(part for pair in letter.headers for part in pair))
         size = sum(len(text.encode("utf-8", "replace")) for text in texts)
         size += sum(4 * -(-len(one.content) // 3) for one in letter.attachments)
         return max(1, -(-size // (1000 * kilobytes)))
 
-    return units if kilobytes else one_unit
+    return count_units if kilobytes else one_unit

@@ -21,9 +21,9 @@ from vendors.adapters.base import WIND_UP, Adapter, Capabilities, Letter, LoginA
 from vendors.adapters.call_progress import NotedOutcomes
 from vendors.adapters.letter_faults import refuse_letter
 from vendors.adapters.options import InvalidSettings, Option
-from vendors.adapters.segments import by_size
+from vendors.adapters.segments import cost_by_size
 from vendors.adapters.smtp_conversation import Conversation, Envelope, Rejected, mail_size, refuse_size
-from vendors.adapters.transport import Deadlines, Pool, connect
+from vendors.adapters.transport import Deadlines, Pool, open_wire
 from vendors.outcomes import CallError, NotSent, Outcome, Refused, classify_error
 from vendors.said import Said
 
@@ -34,16 +34,16 @@ IDLE_MAX = 60.0
 """Seconds that a connection waits for its next mail; relays wait for five minutes (RFC 5321, 4.5.3.2.7)."""
 
 
-def sender(value: Any) -> str:
+def parse_sender(value: Any) -> str:
     """Parse an address, or a name with an address in <>. Raises ValueError."""
     try:
-        mime.sender(options.text(value))
+        mime.parse_sender(options.text(value))
     except ValueError as error:
         raise ValueError(Said("must be an address or a name with an address in <>: %(why)s", why=error)) from None
     return str(value).strip()
 
 
-def name(value: Any) -> str:
+def parse_host_name(value: Any) -> str:
     """Parse a host name. Raises ValueError."""
     if not mime.DOMAIN.fullmatch(options.text(value)):
         raise ValueError(Said("must be the name of a host, such as mail.example.com"))
@@ -93,12 +93,14 @@ class Smtp(Adapter):
         ),
         "plain_login": Option(options.flag, False, destination=True, about="Allows the password without TLS"),
         "sender": Option(
-            sender,
+            parse_sender,
             "",
             about="From of the installation's first [sender identity](../how-to/sender-identities.md), as `Velma "
             "<post@example.com>`; later identities have their own",
         ),
-        "helo": Option(name, "", tuning=True, about="Our name; default: the domain of `sender`, else our IP address"),
+        "helo": Option(
+            parse_host_name, "", tuning=True, about="Our name; default: the domain of `sender`, else our IP address"
+        ),
         "concurrency": Option(
             options.whole(1, 1000), 8, tuning=True, about="Connections of a sender, hence concurrent calls"
         ),
@@ -159,13 +161,13 @@ class Smtp(Adapter):
             )
         self._secret = dict(secret)
         self._relay: tuple[str, int] = (self._known["host"], self._known["port"])
-        self._sender = mime.sender(self._known["sender"]) if self._known["sender"] else None
+        self._sender = mime.parse_sender(self._known["sender"]) if self._known["sender"] else None
         self._connect_timeout: float = self._known["connect_timeout"]
         self._timeout: float = self._known["timeout"]
         self._greeting = LoginAnswer()
         self.deadline = self._connect_timeout + self._timeout + WIND_UP
         self.concurrency = self._known["concurrency"]
-        self.capabilities = Capabilities(batch_max=self._known["batch"], cost=by_size(self._known["unit_kb"]))
+        self.capabilities = Capabilities(batch_max=self._known["batch"], cost=cost_by_size(self._known["unit_kb"]))
 
     @classmethod
     def carries(cls, settings: Mapping[str, Any]) -> frozenset[str]:
@@ -180,26 +182,26 @@ class Smtp(Adapter):
         self._tls = ssl.create_default_context(cafile=self._known["ca_file"] or None) if secure else None
         self._loop = asyncio.get_running_loop()
         self._deadlines = Deadlines(self._connect_timeout)
-        self._pool = Pool(self._connect, slots=self.concurrency, idle_max=IDLE_MAX)
+        self._pool = Pool(self._open_conversation, slots=self.concurrency, idle_max=IDLE_MAX)
 
     async def close(self) -> None:
         await self._pool.close()
 
     async def send(self, letters: Sequence[Letter]) -> list[Outcome]:
-        ready = [self._ready(letter) for letter in letters]
+        ready = [self._prepare_mail(letter) for letter in letters]
         numbers = [number for number, mail in enumerate(ready) if not isinstance(mail, Refused | NotSent)]
         mails = [mail for mail in ready if not isinstance(mail, Refused | NotSent)]
-        outcomes = iter(await self._call(mails, NotedOutcomes(numbers)) if mails else [])
+        outcomes = iter(await self._send_round(mails, NotedOutcomes(numbers)) if mails else [])
         return [mail if isinstance(mail, Refused | NotSent) else next(outcomes) for mail in ready]
 
-    def _ready(self, letter: Letter) -> ReadyMail | Refused | NotSent:
+    def _prepare_mail(self, letter: Letter) -> ReadyMail | Refused | NotSent:
         try:
-            origin = mime.written(letter.origin) if letter.origin else self._sender
+            origin = mime.parse_origin(letter.origin) if letter.origin else self._sender
             if origin is None:
                 return NotSent("the mail has no sender identity", scope="credential", pause=True)
-            recipient = mime.address(letter.recipient)
+            recipient = mime.parse_address(letter.recipient)
             envelope = Envelope(letter.return_path or origin.return_path, recipient)
-            mail = mime.compose(origin, recipient, letter)
+            mail = mime.compose_mail(origin, recipient, letter)
         except ValueError as error:
             return refuse_letter(error)
         most = 1000 * self._known["size_kb"]
@@ -207,10 +209,10 @@ class Smtp(Adapter):
             return refuse_size(mail_size(mail), most)
         return envelope, mail
 
-    async def _call(self, mails: list[ReadyMail], outcomes: NotedOutcomes) -> list[Outcome]:
+    async def _send_round(self, mails: list[ReadyMail], outcomes: NotedOutcomes) -> list[Outcome]:
         """Send a round. Returns one outcome per mail; mails not begun are NotSent."""
         try:
-            await self._round(mails, outcomes)
+            await self._send_in_order(mails, outcomes)
         except Rejected as rejected:
             outcomes.append(rejected.outcome)
         except CallError as error:
@@ -218,7 +220,7 @@ class Smtp(Adapter):
         unsent = NotSent("its round broke off before it", retry_after=0.0)
         return outcomes + [unsent] * (len(mails) - len(outcomes))
 
-    async def _round(self, mails: list[ReadyMail], outcomes: NotedOutcomes) -> None:
+    async def _send_in_order(self, mails: list[ReadyMail], outcomes: NotedOutcomes) -> None:
         """Send the mails in order, over one connection while it lasts; append an outcome for each."""
         conversation: Conversation | None = None
         last = self._loop.time() + self._connect_timeout
@@ -226,9 +228,9 @@ class Smtp(Adapter):
             with self._deadlines:
                 while len(outcomes) < len(mails) and not self._is_over(outcomes, last):
                     conversation = None
-                    conversation = await self._pool.take()
+                    conversation = await self._pool.take_connection()
                     try:
-                        await self._converse(conversation, mails, outcomes, last)
+                        await self._send_over(conversation, mails, outcomes, last)
                     finally:
                         self._pool.put_back(conversation)
         except TimeoutError:
@@ -239,7 +241,7 @@ class Smtp(Adapter):
             seconds = self._timeout if written else self._connect_timeout
             raise CallError(f"no reply within {seconds:g} s", written=written) from None
 
-    async def _converse(
+    async def _send_over(
         self, conversation: Conversation, mails: list[ReadyMail], outcomes: NotedOutcomes, last: float
     ) -> None:
         """Send mails over this connection until it or the round is over."""
@@ -253,8 +255,8 @@ class Smtp(Adapter):
             following = None
             if len(outcomes) + 1 < len(mails):
                 after, its_mail = mails[len(outcomes) + 1]
-                following = after if conversation.fits(its_mail) else None
-            outcomes.append(await conversation.deliver(envelope, mail, hand_over, following))
+                following = after if conversation.takes_size(its_mail) else None
+            outcomes.append(await conversation.deliver_mail(envelope, mail, hand_over, following))
             if len(outcomes) == len(mails):
                 return
             self._deadlines.reschedule(last)
@@ -280,9 +282,9 @@ class Smtp(Adapter):
         self._greeting = LoginAnswer()
         try:
             async with asyncio.timeout(self._connect_timeout):
-                conversation = await self._pool.take()
+                conversation = await self._pool.take_connection()
                 try:
-                    conversation.leave()
+                    conversation.say_goodbye()
                     await conversation.lost
                 finally:
                     self._pool.put_back(conversation)
@@ -294,10 +296,10 @@ class Smtp(Adapter):
             return replace(self._greeting, failure=NotSent(f"no reply within {self._connect_timeout:g} s"))
         return self._greeting
 
-    async def _connect(self) -> Conversation:
+    async def _open_conversation(self) -> Conversation:
         (host, port), tls = self._relay, self._known["tls"]
 
-        def make() -> Conversation:
+        def make_conversation() -> Conversation:
             return Conversation(
                 self.deadline,
                 self._known["mails"],
@@ -305,16 +307,16 @@ class Smtp(Adapter):
                 recipient_codes=self._known["recipient_codes"],
             )
 
-        conversation = await connect(make, host, port, self._tls if tls == "implicit" else None)
+        conversation = await open_wire(make_conversation, host, port, self._tls if tls == "implicit" else None)
         try:
-            await conversation.greet(self._known["helo"] or (self._sender.domain if self._sender else ""))
+            await conversation.greet_relay(self._known["helo"] or (self._sender.domain if self._sender else ""))
             if tls == "starttls":
                 assert self._tls is not None
                 await conversation.start_tls(self._tls, host)
             self.size_offered = conversation.size_offered
-            self._greeting = LoginAnswer(None, conversation.offers, conversation.tls)
+            self._greeting = LoginAnswer(None, conversation.relay_offers, conversation.tls_version)
             if self._secret:
-                await conversation.login(self._secret["user"], self._secret["password"])
+                await conversation.log_in(self._secret["user"], self._secret["password"])
         except BaseException:
             conversation.abort()
             raise

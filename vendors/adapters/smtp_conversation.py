@@ -36,7 +36,7 @@ SmtpReply = tuple[int, list[bytes]]  # the code, and the lines with their codes
 
 
 class Envelope(NamedTuple):
-    """Addresses in the form SMTP takes (mime.address)."""
+    """Addresses in the form SMTP takes (mime.parse_address)."""
 
     return_path: str
     recipient: str
@@ -76,16 +76,16 @@ class Conversation(Wire):
 
     # --- for the adapter --------------------------------------------------------------------------
 
-    async def greet(self, name: str) -> None:
+    async def greet_relay(self, name: str) -> None:
         """Read the greeting and send EHLO. `name`: ours; empty: this end's IP address. Raises Rejected, CallError."""
-        self._name = name or _literal(self._transport.get_extra_info("sockname")[0])
-        await self._expect("connect", 220)
-        await self._hello()
+        self._name = name or _address_literal(self._transport.get_extra_info("sockname")[0])
+        await self._expect_reply("connect", 220)
+        await self._say_hello()
 
     async def start_tls(self, context: ssl.SSLContext, host: str) -> None:
         """Switch to TLS. Raises Rejected and CallError; then the connection is unusable."""
         self._transport.write(b"STARTTLS\r\n")
-        await self._expect("tls", 220)
+        await self._expect_reply("tls", 220)
         if self._buffer or self._replies or self._lines:
             raise CallError("the relay spoke before TLS began", written=False)
         try:
@@ -97,19 +97,19 @@ class Conversation(Wire):
         assert transport is not None
         self._transport = transport
         self._transport.set_write_buffer_limits(high=FULL)
-        await self._hello()
+        await self._say_hello()
 
-    async def login(self, user: str, password: str) -> None:
+    async def log_in(self, user: str, password: str) -> None:
         """Authenticate by AUTH PLAIN or LOGIN. Raises Rejected, CallError."""
         offered = self._extensions.get("AUTH", "PLAIN").split()
         if "PLAIN" in offered or "LOGIN" not in offered:
-            await self._ask("login", "AUTH PLAIN " + _base64(f"\0{user}\0{password}"), 235)
+            await self._ask_relay("login", "AUTH PLAIN " + _encode_login(f"\0{user}\0{password}"), 235)
             return
-        await self._ask("login", "AUTH LOGIN", 334)
-        await self._ask("login", _base64(user), 334)
-        await self._ask("login", _base64(password), 235)
+        await self._ask_relay("login", "AUTH LOGIN", 334)
+        await self._ask_relay("login", _encode_login(user), 334)
+        await self._ask_relay("login", _encode_login(password), 235)
 
-    async def deliver(
+    async def deliver_mail(
         self, envelope: Envelope, mail: Sequence[bytes], handed_over: Callable[[], None], following: Envelope | None
     ) -> Outcome:
         """Send one mail. Its last piece ends with END; `handed_over` is called just before that is written.
@@ -118,21 +118,21 @@ class Conversation(Wire):
         together with the end of this mail. Raises CallError.
         """
         self.written = False
-        if not self._takes(envelope):
+        if not self._takes_recipient(envelope):
             self._reusable = True
             why = "the relay takes no address with other letters than ASCII before the @"
             return refuse_letter(why, LetterPart.ADDRESS)
-        if not self.fits(mail):
+        if not self.takes_size(mail):
             self._reusable = True
             return refuse_size(mail_size(mail), self.size_offered)
         self._reusable = False
         self._mails_left -= 1
-        rejected = await self._begin(envelope)
+        rejected = await self._begin_mail(envelope)
         if rejected is not None:
             return rejected
         ahead = b""
-        if following is not None and self._mails_left > 0 and self._takes(following) and self._together:
-            ahead = _in_one(following)
+        if following is not None and self._mails_left > 0 and self._takes_recipient(following) and self._can_pipeline:
+            ahead = _join_commands(following)
             self._ahead = True
         if len(mail) > 1 or len(mail[0]) > AT_ONCE:
             await self._write_before_the_last(mail)
@@ -141,18 +141,18 @@ class Conversation(Wire):
         handed_over()
         self.written = True
         self._transport.write(mail[-1][-AT_ONCE:] + ahead)
-        code, lines = await self._next()
+        code, lines = await self._await_reply()
         self._reusable = code != 421
-        return self._classify("dot", code, lines)
+        return self._classify_reply("dot", code, lines)
 
-    def fresh(self) -> bool:
-        return super().fresh() and not (self._buffer or self._lines or self._replies)
+    def is_fresh(self) -> bool:
+        return super().is_fresh() and not (self._buffer or self._lines or self._replies)
 
-    def reusable(self) -> bool:
+    def is_reusable(self) -> bool:
         left = self._mails_left > 0 and not self._ahead
         return self._reusable and left and not self.closed and not self._replies
 
-    def fits(self, mail: Sequence[bytes]) -> bool:
+    def takes_size(self, mail: Sequence[bytes]) -> bool:
         """Return True if the mail is not larger than the relay said it takes."""
         most = self.size_offered
         return not most or mail_size(mail) <= most
@@ -162,7 +162,7 @@ class Conversation(Wire):
         in_step = self._ahead or not self._replies
         return self._reusable and self._mails_left > 0 and not self.closed and in_step
 
-    def leave(self) -> None:
+    def say_goodbye(self) -> None:
         self.closed = True
         if not self._transport.is_closing():
             self._transport.write(b"QUIT\r\n")
@@ -171,46 +171,46 @@ class Conversation(Wire):
     # --- a transaction ----------------------------------------------------------------------------
 
     @property
-    def _together(self) -> bool:
+    def _can_pipeline(self) -> bool:
         """True if commands may be written before earlier replies have arrived (RFC 2920)."""
         return "PIPELINING" in self._extensions and self._pipelining()
 
     @property
-    def offers(self) -> dict[str, str]:
+    def relay_offers(self) -> dict[str, str]:
         """The extensions that the relay named in its last reply to EHLO, each with its parameters."""
         return dict(self._extensions)
 
     @property
-    def tls(self) -> str:
+    def tls_version(self) -> str:
         """The version of the encryption; "" if there is none."""
         secured = self._transport.get_extra_info("ssl_object")
         return (secured.version() or "") if secured else ""
 
-    def _takes(self, envelope: Envelope) -> bool:
+    def _takes_recipient(self, envelope: Envelope) -> bool:
         return envelope.recipient.isascii() or "SMTPUTF8" in self._extensions
 
-    def _classify(self, phase: SmtpPhase, code: int, lines: list[bytes]) -> Outcome:
-        return classify_smtp(phase, code, _text(lines), self._recipient_codes)
+    def _classify_reply(self, phase: SmtpPhase, code: int, lines: list[bytes]) -> Outcome:
+        return classify_smtp(phase, code, _reply_text(lines), self._recipient_codes)
 
-    async def _begin(self, envelope: Envelope) -> Outcome | None:
+    async def _begin_mail(self, envelope: Envelope) -> Outcome | None:
         """Send MAIL, RCPT and DATA. Returns None if the relay asks for the content, else an outcome."""
         steps = _AFTER_A_REFUSAL if self._stale else _STEPS
-        together = self._together
+        together = self._can_pipeline
         if together and not self._ahead:
-            self._transport.write(b"RSET\r\n" + _in_one(envelope) if self._stale else _in_one(envelope))
+            self._transport.write(b"RSET\r\n" + _join_commands(envelope) if self._stale else _join_commands(envelope))
         self.discards, self._ahead = self._ahead, False
         rejected: Outcome | None = None
         for phase, good, line in steps:
             if not together:
                 self._transport.write(line(envelope).encode())
-            code, lines = self._pop() if self._replies else await self._next()
+            code, lines = self._pop_reply() if self._replies else await self._await_reply()
             self.discards = together
             if code == 421:
-                return rejected or self._classify(phase, code, lines)
+                return rejected or self._classify_reply(phase, code, lines)
             if rejected is not None and code == 354:
                 return rejected  # ending the mail here would send an empty one, so the connection is given up
             if code // 100 != good and rejected is None:
-                rejected = self._classify(phase, code, lines)
+                rejected = self._classify_reply(phase, code, lines)
                 if not together:
                     break
         self.discards = False
@@ -219,7 +219,7 @@ class Conversation(Wire):
 
     async def _write_before_the_last(self, mail: Sequence[bytes]) -> None:
         """Send all but the last piece, or less if the relay ends it."""
-        for piece in _before_the_last(mail):
+        for piece in _chunks_but_last(mail):
             self._transport.write(piece)
             await self._flowing.wait()
             if self._replies or self.closed:
@@ -232,31 +232,31 @@ class Conversation(Wire):
         """
         if not self._replies:
             raise CallError(self._failure or "the relay broke off within the mail", written=False)
-        code, lines = self._pop()
+        code, lines = self._pop_reply()
         if code >= 400:
-            return self._classify("data", code, lines)
+            return self._classify_reply("data", code, lines)
         raise CallError(f"smtp {code} within the mail", written=False)
 
     # --- question and answer ----------------------------------------------------------------------
 
-    async def _hello(self) -> None:
+    async def _say_hello(self) -> None:
         self._transport.write(f"EHLO {self._name}\r\n".encode("ascii"))
-        lines = await self._expect("hello", 250)
-        offered = (_text([line]).upper().partition(" ") for line in lines[1:])
+        lines = await self._expect_reply("hello", 250)
+        offered = (_reply_text([line]).upper().partition(" ") for line in lines[1:])
         self._extensions = {keyword: rest for keyword, _, rest in offered}
-        self.size_offered = _size(self._extensions.get("SIZE", "").strip())
+        self.size_offered = _parse_size(self._extensions.get("SIZE", "").strip())
 
-    async def _ask(self, phase: SmtpPhase, line: str, wanted: int) -> None:
+    async def _ask_relay(self, phase: SmtpPhase, line: str, wanted: int) -> None:
         self._transport.write(f"{line}\r\n".encode("ascii"))
-        await self._expect(phase, wanted)
+        await self._expect_reply(phase, wanted)
 
-    async def _expect(self, phase: SmtpPhase, wanted: int) -> list[bytes]:
-        code, lines = await self._next()
+    async def _expect_reply(self, phase: SmtpPhase, wanted: int) -> list[bytes]:
+        code, lines = await self._await_reply()
         if code != wanted:
-            raise Rejected(phase, code, _text(lines))
+            raise Rejected(phase, code, _reply_text(lines))
         return lines
 
-    async def _next(self) -> SmtpReply:
+    async def _await_reply(self) -> SmtpReply:
         if not self._replies and not self._failure:
             self._waiter = self._loop.create_future()
             try:
@@ -264,10 +264,10 @@ class Conversation(Wire):
             finally:
                 self._waiter = None
         if self._replies:
-            return self._pop()
+            return self._pop_reply()
         raise CallError(self._failure, written=self.written)
 
-    def _pop(self) -> SmtpReply:
+    def _pop_reply(self) -> SmtpReply:
         """Return a reply that has arrived."""
         self._unread = 0
         return self._replies.popleft()
@@ -282,14 +282,14 @@ class Conversation(Wire):
         self._unread += len(data)
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
-            if not self._read(line):
-                self._fail("the relay does not speak SMTP")
+            if not self._read_line(line):
+                self._fail_conversation("the relay does not speak SMTP")
                 return
         if self._unread > REPLY_MAX:
-            self._fail(f"replies of more than {REPLY_MAX} bytes")
-        self._wake()
+            self._fail_conversation(f"replies of more than {REPLY_MAX} bytes")
+        self._wake_waiter()
 
-    def _read(self, line: bytes) -> bool:
+    def _read_line(self, line: bytes) -> bool:
         """Read one line of a reply. Returns False if it cannot be one."""
         line = line.rstrip(b"\r")
         code, mark = line[:3], line[3:4]
@@ -302,10 +302,10 @@ class Conversation(Wire):
         return True
 
     def eof_received(self) -> None:
-        self._fail("the relay closed the connection")
+        self._fail_conversation("the relay closed the connection")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(f"connection lost: {exc or 'closed'}")
+        self._fail_conversation(f"connection lost: {exc or 'closed'}")
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -314,13 +314,13 @@ class Conversation(Wire):
     def resume_writing(self) -> None:
         self._flowing.set()
 
-    def _fail(self, reason: str) -> None:
+    def _fail_conversation(self, reason: str) -> None:
         self.closed = True
         self._failure = self._failure or reason
         self._flowing.set()
-        self._wake()
+        self._wake_waiter()
 
-    def _wake(self) -> None:
+    def _wake_waiter(self) -> None:
         if self._waiter is not None and not self._waiter.done() and (self._replies or self._failure):
             self._waiter.set_result(None)
 
@@ -355,26 +355,26 @@ _AFTER_A_REFUSAL: tuple[tuple[SmtpPhase, int, Callable[[Envelope], str]], ...] =
 )
 
 
-def _in_one(envelope: Envelope) -> bytes:
+def _join_commands(envelope: Envelope) -> bytes:
     return f"{_mail_line(envelope)}{_rcpt_line(envelope)}DATA\r\n".encode()
 
 
-def _text(lines: list[bytes]) -> str:
+def _reply_text(lines: list[bytes]) -> str:
     """Return the text of a reply, without codes and control signs, its lines joined by blanks."""
     text = " ".join([line[4:].decode("utf-8", "replace") for line in lines])
     return text if text.isprintable() else "".join([sign if sign.isprintable() else "?" for sign in text])
 
 
-def _size(said: str) -> int:
+def _parse_size(said: str) -> int:
     return int(said) if len(said) <= SIZE_DIGITS and said.isascii() and said.isdigit() else 0
 
 
-def _literal(address: str) -> str:
+def _address_literal(address: str) -> str:
     """Return an IP address as a literal instead of a name (RFC 5321, 4.1.3)."""
     return f"[IPv6:{address.partition('%')[0]}]" if ":" in address else f"[{address}]"
 
 
-def _before_the_last(mail: Sequence[bytes]) -> Iterator[bytes]:
+def _chunks_but_last(mail: Sequence[bytes]) -> Iterator[bytes]:
     """Yield the chunks to write, except the last."""
     for number, piece in enumerate(mail, start=1):
         end = len(piece) - (AT_ONCE if number == len(mail) else 0)
@@ -382,5 +382,5 @@ def _before_the_last(mail: Sequence[bytes]) -> Iterator[bytes]:
             yield piece[begin : min(begin + AT_ONCE, end)]
 
 
-def _base64(text: str) -> str:
+def _encode_login(text: str) -> str:
     return base64.b64encode(text.encode()).decode("ascii")

@@ -65,9 +65,9 @@ class Deadlines:
         if self._timer is not None:
             self._timer.cancel()
         assert self._loop is not None
-        self._next, self._timer = moment, self._loop.call_at(moment, self._expire)
+        self._next, self._timer = moment, self._loop.call_at(moment, self._cancel_expired)
 
-    def _expire(self) -> None:
+    def _cancel_expired(self) -> None:
         assert self._loop is not None
         self._timer, now = None, self._loop.time()
         for task in [task for task, end in self._ends.items() if end <= now]:
@@ -84,13 +84,13 @@ class Pooled(Protocol):
     idle_since: float
     lost: asyncio.Future[None]
 
-    def fresh(self) -> bool:
+    def is_fresh(self) -> bool:
         """Return True if it is open and the kernel knows of no unexpected data at this instant."""
 
-    def reusable(self) -> bool:
+    def is_reusable(self) -> bool:
         """Return True if the last exchange is over on both sides and another may begin."""
 
-    def leave(self) -> None:
+    def say_goodbye(self) -> None:
         """Close it in the protocol's own way, if it has one."""
 
     def abort(self) -> None:
@@ -117,7 +117,7 @@ class Pool(Generic[C]):
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def take(self) -> C:
+    async def take_connection(self) -> C:
         """Return the last used fresh connection, else a new one. Waits while all slots are in use.
 
         Raises CallError and what `connect` raises.
@@ -126,15 +126,15 @@ class Pool(Generic[C]):
         try:
             while self._idle:
                 connection = self._idle.pop()
-                if connection.fresh():
+                if connection.is_fresh():
                     return connection
                 connection.abort()
-            return await self._new()
+            return await self._open_new()
         except BaseException:
             self._slots.release()
             raise
 
-    async def _new(self) -> C:
+    async def _open_new(self) -> C:
         if self._closed:
             raise CallError("the adapter is closed", written=False)
         self._loop = asyncio.get_running_loop()
@@ -146,24 +146,24 @@ class Pool(Generic[C]):
     def put_back(self, connection: C) -> None:
         """Return a connection after its exchange, successful or not."""
         self._slots.release()
-        if self._closed or not connection.reusable():
+        if self._closed or not connection.is_reusable():
             connection.abort()
             return
         assert self._loop is not None
         connection.idle_since = self._loop.time()
         self._idle.append(connection)
         if self._reaper is None:
-            self._reaper = self._loop.call_later(self._idle_max, self._reap)
+            self._reaper = self._loop.call_later(self._idle_max, self._close_idle)
 
-    def _reap(self) -> None:
+    def _close_idle(self) -> None:
         """Close connections idle for too long, the oldest first."""
         loop = self._loop
         assert loop is not None
         while self._idle and self._idle[0].idle_since + self._idle_max <= loop.time():
-            self._idle.pop(0).leave()
+            self._idle.pop(0).say_goodbye()
         self._reaper = None
         if self._idle:
-            self._reaper = loop.call_at(self._idle[0].idle_since + self._idle_max, self._reap)
+            self._reaper = loop.call_at(self._idle[0].idle_since + self._idle_max, self._close_idle)
 
     async def close(self) -> None:
         """Close all connections; calls in flight and later ones end with CallError."""
@@ -173,7 +173,7 @@ class Pool(Generic[C]):
         closing = list(self._open)
         for connection in closing:
             if connection in self._idle:
-                connection.leave()
+                connection.say_goodbye()
             else:
                 connection.abort()
         self._idle.clear()
@@ -210,7 +210,7 @@ class Wire(asyncio.Protocol):
         if not self.lost.done():
             self.lost.set_result(None)
 
-    def fresh(self) -> bool:
+    def is_fresh(self) -> bool:
         """Return True if it is open and the kernel knows of no unexpected data at this instant."""
         return not self.closed and not self._transport.is_closing() and not self._poll.poll(0)
 
@@ -223,7 +223,7 @@ class Wire(asyncio.Protocol):
 W = TypeVar("W", bound=Wire)
 
 
-async def connect(make: Callable[[], W], host: str, port: int, tls: ssl.SSLContext | None, *, name: str = "") -> W:
+async def open_wire(make: Callable[[], W], host: str, port: int, tls: ssl.SSLContext | None, *, name: str = "") -> W:
     """Open a connection, with TLS from the first byte if `tls` is given. Raises CallError.
 
     `name`: the host name in the certificate, if `host` is an IP address.

@@ -147,7 +147,7 @@ class ReplyRule:
     text: re.Pattern[str] | None
     unless: re.Pattern[str] | None
 
-    def judge(self, code: str, enhanced: str, text: str) -> Judgement | None:
+    def match_reply(self, code: str, enhanced: str, text: str) -> Judgement | None:
         fits = (
             (self.code is None or self.code.fullmatch(code) is not None)
             and (self.enhanced is None or self.enhanced.fullmatch(enhanced) is not None)
@@ -163,7 +163,7 @@ class SubjectRule:
 
     alone: bool = False
 
-    def judge(self, code: str, enhanced: str, text: str) -> Judgement | None:
+    def match_reply(self, code: str, enhanced: str, text: str) -> Judgement | None:
         is_service = not is_of_server(code, enhanced, text)
         cause = read_subject_alone(text) if self.alone else read_subject(text, is_service=is_service)
         if self.alone and cause == AnswerCause.CONTENT and not is_service:
@@ -190,13 +190,13 @@ def _judge_said(code: int | None, text: str, enhanced: str, is_early: bool | Non
     named, name = _find_name(text)
     if named and named != AnswerCause.US:
         return Judgement(named)
-    reduced = _reduce(text.replace(name, " ") if name else text, is_server=bool(code or enhanced))
+    reduced = _reduce_text(text.replace(name, " ") if name else text, is_server=bool(code or enhanced))
     judged = _judge_reduced(code, reduced, enhanced, is_early)
     # A name that blames us in general is overruled by words about a rate or quota, because those end without help.
     return Judgement(named) if named and judged.cause != AnswerCause.CAPACITY else judged
 
 
-def _reduce(text: str, *, is_server: bool) -> str:
+def _reduce_text(text: str, *, is_server: bool) -> str:
     """Return a text without addresses, and a receipt as its state. An address that a server speaks of becomes words."""
     if receipt := _RECEIPT.search(text):
         return f"receipt state {receipt[1].upper()}"
@@ -211,7 +211,7 @@ def _judge_reduced(code: int | None, text: str, enhanced: str, is_early: bool | 
         is_early = True
     is_after_rcpt = is_early is False or _AFTER_RCPT.search(said) is not None
     said = _ADDRESSED.sub(r"\1mailbox", _FIELD.sub(r"; field \1 ", _NOISE.sub(" ", said)))
-    judged = _judge_quoted(basic, enhanced, said) or _judge(basic, enhanced or _find_enhanced(text), said)
+    judged = _judge_quoted(basic, enhanced, said) or _judge_text(basic, enhanced or _find_enhanced(text), said)
     if judged.cause == AnswerCause.RECIPIENT and not is_after_rcpt and _names_no_receiver(said, enhanced):
         return Judgement(AnswerCause.US)
     if judged.cause == AnswerCause.RECIPIENT and (ours := _find_ours(said, enhanced or _find_enhanced(text))):
@@ -242,7 +242,7 @@ def _judge_quoted(code: str, enhanced: str, said: str) -> Judgement | None:
     if not quoted:
         return None
     reply = said[quoted.end() :]
-    judged = _judge(quoted[1] or code, _find_enhanced(reply) or enhanced, reply)
+    judged = _judge_text(quoted[1] or code, _find_enhanced(reply) or enhanced, reply)
     if judged.cause == AnswerCause.RECIPIENT and _OF_SENDER.search(said[: quoted.start()]):
         return None
     return judged if judged.cause != AnswerCause.UNKNOWN or _EARLY.search(said) else None
@@ -291,7 +291,7 @@ def judge_code(code: str, sub_type: str = "", service: ServiceCodes | None = Non
 
 def _find_name(text: str) -> tuple[AnswerCause | None, str]:
     """Return the cause of the first known name of a code in a text, and the word itself; None and "" without one."""
-    known = _names()
+    known = _cause_names()
     for word in _CODE.findall(text):
         for name in (word, *word.split(".")) if "." in word else (word,):
             if cause := known.get(name.casefold()):
@@ -312,9 +312,9 @@ def stated_wait(text: str, *, now: float) -> float | None:
     return wait if wait > 0 else None
 
 
-def _judge(code: str, enhanced: str, said: str) -> Judgement:
+def _judge_text(code: str, enhanced: str, said: str) -> Judgement:
     text = said if is_of_server(code, enhanced, said) else split_names(said)
-    judged = (one for rule in _rules() if (one := rule.judge(code, enhanced, text)))
+    judged = (one for rule in _load_rules() if (one := rule.match_reply(code, enhanced, text)))
     first = next(judged, Judgement(AnswerCause.UNKNOWN))
     if first.cause != AnswerCause.CAPACITY or first.wait:
         return first
@@ -323,24 +323,24 @@ def _judge(code: str, enhanced: str, said: str) -> Judgement:
 
 
 @cache
-def _names() -> dict[str, AnswerCause]:
+def _cause_names() -> dict[str, AnswerCause]:
     vendors = tomllib.loads(NAMES.read_text(encoding="utf-8"))["vendor"]
     return {name.casefold(): cause for one in vendors for cause in AnswerCause for name in one.get(cause, ())}
 
 
 @cache
-def _rules() -> tuple[ReplyRule | SubjectRule, ...]:
-    return tuple(_rule(one) for one in tomllib.loads(RULES.read_text(encoding="utf-8"))["rule"])
+def _load_rules() -> tuple[ReplyRule | SubjectRule, ...]:
+    return tuple(_make_rule(one) for one in tomllib.loads(RULES.read_text(encoding="utf-8"))["rule"])
 
 
-def _rule(keys: dict[str, Any]) -> ReplyRule | SubjectRule:
+def _make_rule(keys: dict[str, Any]) -> ReplyRule | SubjectRule:
     if "read" in keys:
         return SubjectRule(bool(keys.get("alone", False)))
     judgement = Judgement(AnswerCause(keys["cause"]), float(keys.get("wait", 0)), bool(keys.get("alone", False)))
-    return ReplyRule(judgement, *(_pattern(keys.get(name)) for name in ("code", "enhanced", "text", "unless")))
+    return ReplyRule(judgement, *(_compile_pattern(keys.get(name)) for name in ("code", "enhanced", "text", "unless")))
 
 
-def _pattern(found: str | list[str] | None) -> re.Pattern[str] | None:
+def _compile_pattern(found: str | list[str] | None) -> re.Pattern[str] | None:
     if found is None:
         return None
     return re.compile("|".join([found] if isinstance(found, str) else found), re.IGNORECASE)

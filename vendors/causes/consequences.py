@@ -84,17 +84,23 @@ def described_rows() -> Iterator[list[str]]:
         for consequence in dict.fromkeys(one for _, one in rows):
             causes = [cause.value for cause, one in rows if one == consequence]
             shown = "any" if len(causes) == len(rows) else ", ".join(causes)
-            yield [proof.value, shown, consequence.message.value, _of_credential(consequence), _of_list(consequence)]
+            yield [
+                proof.value,
+                shown,
+                consequence.message.value,
+                _credential_cell(consequence),
+                _list_cell(consequence),
+            ]
 
 
-def _of_credential(consequence: Consequence) -> str:
-    whole = _of_whole(consequence)
+def _credential_cell(consequence: Consequence) -> str:
+    whole = _whole_cell(consequence)
     if not consequence.by_receiver:
         return whole
     return f"{whole}; or a receiving domain alone" if whole else "a receiving domain waits, if it is a mail server's"
 
 
-def _of_whole(consequence: Consequence) -> str:
+def _whole_cell(consequence: Consequence) -> str:
     if consequence.pauses:
         return "paused, until somebody resumes it"
     if consequence.waits:
@@ -104,5 +110,5 @@ def _of_whole(consequence: Consequence) -> str:
     return "it or campaigns pause after `EQUAL_REFUSALS` equal in a row, which are put back" if consequence.runs else ""
 
 
-def _of_list(consequence: Consequence) -> str:
+def _list_cell(consequence: Consequence) -> str:
     return f"possible: {', '.join(sorted(consequence.suppresses))}" if consequence.suppresses else ""

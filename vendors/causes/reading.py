@@ -67,10 +67,10 @@ def read_subject(text: str, *, is_service: bool) -> str:
     """Return the cause of the first clause whose subject and state have one; "" if none has."""
     if _LEAVE.search(text):
         return ""
-    table = _table()
+    table = _subject_table()
     causes = table.of_services if is_service else table.of_mail
     weak = ""
-    for clause in _clauses(text[:READ_MAX]):
+    for clause in _split_clauses(text[:READ_MAX]):
         for state, cause in _causes_in(clause.strip(_EDGES), table, causes):
             if state == WEAK_STATE:
                 weak = weak or cause
@@ -81,12 +81,12 @@ def read_subject(text: str, *, is_service: bool) -> str:
 
 def read_subject_alone(text: str) -> str:
     """Return the cause of the only kind of subject that an answer names; "" if it names several, or the recipient."""
-    found = {one.lastgroup or "" for one in _table().subjects.finditer(text[:READ_MAX])} - NEUTRAL
+    found = {one.lastgroup or "" for one in _subject_table().subjects.finditer(text[:READ_MAX])} - NEUTRAL
     causes = {BLAMED.get(subject, "") for subject in found}
     return causes.pop() if len(causes) == 1 else ""
 
 
-def _clauses(text: str) -> Iterator[str]:
+def _split_clauses(text: str) -> Iterator[str]:
     """Yield the clauses of a text. A code's name in capitals comes last, because the sentence beside it is clearer."""
     said = text.replace("’", "'")
     names = _CAPITALS.findall(said)
@@ -105,7 +105,7 @@ def _causes_in(clause: str, table: SubjectTable, causes: Causes) -> Iterator[tup
     for state in states:
         near = [one for one in subjects if _is_beside(one, state)]
         near = [one for one in near if not _is_complement(one, state)] or near
-        gaps = sorted((_gap(one, state), one.lastgroup or "") for one in near)
+        gaps = sorted((_gap_between(one, state), one.lastgroup or "") for one in near)
         name = state.lastgroup or ""
         if cause := _cause_of_nearest([subject for gap, subject in gaps if gap <= GAP_MAX], name, causes):
             yield name, cause
@@ -137,7 +137,7 @@ def _is_beside(subject: re.Match[str], state: re.Match[str]) -> bool:
     )
 
 
-def _gap(subject: re.Match[str], state: re.Match[str]) -> float:
+def _gap_between(subject: re.Match[str], state: re.Match[str]) -> float:
     if subject.end() <= state.start():
         return state.start() - subject.end()
     behind = subject.start() - state.end()
@@ -147,9 +147,9 @@ def _gap(subject: re.Match[str], state: re.Match[str]) -> float:
 
 
 @cache
-def _table() -> SubjectTable:
+def _subject_table() -> SubjectTable:
     found = tomllib.loads(PAIRS.read_text(encoding="utf-8"))
-    common, of_mail, of_services = (_pairs(found[name]) for name in ("pairs", "mail", "service"))
+    common, of_mail, of_services = (_read_pairs(found[name]) for name in ("pairs", "mail", "service"))
     return SubjectTable(
         _one_of(found["subjects"]),
         _one_of(found["states"]),
@@ -158,7 +158,7 @@ def _table() -> SubjectTable:
     )
 
 
-def _pairs(rows: dict[str, dict[str, list[str]]]) -> Causes:
+def _read_pairs(rows: dict[str, dict[str, list[str]]]) -> Causes:
     return {
         (subject, state): cause for subject, row in rows.items() for cause, states in row.items() for state in states
     }
@@ -166,11 +166,11 @@ def _pairs(rows: dict[str, dict[str, list[str]]]) -> Causes:
 
 def _one_of(groups: dict[str, list[str]]) -> re.Pattern[str]:
     """Return one pattern for all words; the name of its group is their class."""
-    parts = (f"(?P<{name}>{'|'.join(_bounded(one) for one in listed)})" for name, listed in groups.items())
+    parts = (f"(?P<{name}>{'|'.join(_whole_word(one) for one in listed)})" for name, listed in groups.items())
     return re.compile(rf"{_START}(?:{'|'.join(parts)})", re.IGNORECASE)
 
 
-def _bounded(word: str) -> str:
+def _whole_word(word: str) -> str:
     """Return a pattern for whole words; Chinese, Japanese, Korean and Thai words stand without blanks."""
     if any(sign >= "\u2e80" or "\u0e00" <= sign <= "\u0e7f" for sign in word):
         return word

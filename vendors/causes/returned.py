@@ -35,8 +35,8 @@ def judge_return(
     judged = Judgement(AnswerCause(cause)) if cause else _judge_text(code, note)
     if cause and judged.cause == AnswerCause.RECIPIENT and note:  # its words may still quote a server about us
         quoted = judge_reply(None, note)
-        judged = quoted if _blocks(quoted) else judged
-    found = _of_recipient(judged, bounce)
+        judged = quoted if _is_block(quoted) else judged
+    found = _judge_recipient(judged, bounce)
     proof = AnswerProof.DELAYED if delayed else AnswerProof.REPORTED
     text = f"{code} {note}"
     slows = concerns_receiver(judged, proof, Speaker.REPORT, text)
@@ -44,8 +44,8 @@ def judge_return(
     return ReportJudgement(found[0], found[1], slows, slows and permanent)
 
 
-def _of_recipient(judged: Judgement, bounce: BounceKind) -> tuple[AnswerCause, BounceKind]:
-    if _blocks(judged):
+def _judge_recipient(judged: Judgement, bounce: BounceKind) -> tuple[AnswerCause, BounceKind]:
+    if _is_block(judged):
         return judged.cause, "blocked"
     if bounce == "hard":
         broken = judged.cause == AnswerCause.VENDOR
@@ -55,7 +55,7 @@ def _of_recipient(judged: Judgement, bounce: BounceKind) -> tuple[AnswerCause, B
     return judged.cause, bounce
 
 
-def _blocks(judged: Judgement) -> bool:
+def _is_block(judged: Judgement) -> bool:
     return follows_from(judged.cause, AnswerProof.REPORTED).message == MessageEnd.BLOCKED and not judged.alone
 
 

@@ -40,24 +40,24 @@ class ServiceCodes:
 
     def leaves_to_text(self, code: str) -> bool:
         """Return True if the words decide, beside this code or without a code."""
-        return not self.others or not code or _plain(code) in self.by_text
+        return not self.others or not code or _plain_code(code) in self.by_text
 
     def find_cause(self, *codes: str, reported: bool = False) -> str:
         """Return the cause of the first listed code; "" without one. `reported`: a delivery report has them."""
         listed = self.reports if reported else self.answers
-        return next((listed[code] for one in codes if (code := _plain(one)) in listed), "")
+        return next((listed[code] for one in codes if (code := _plain_code(one)) in listed), "")
 
 
 def find_service(name: str = "", url: str = "") -> ServiceCodes | None:
     """Return the table of the service at this URL, else of the service with this name, else None."""
-    by_name, by_host = _tables()
+    by_name, by_host = _load_tables()
     found = _find_host(urlsplit(url).hostname or "", by_host) if url else None
     return found or by_name.get(name.strip().casefold())
 
 
 def find_linked(text: str) -> str:
     """Return the cause of a code beside a link to its service, as Twilio's "more_info"; "" if the text has none."""
-    _, by_host = _tables()
+    _, by_host = _load_tables()
     for link in islice(_LINK.finditer(text), LINKS_MAX):
         service = _find_host(link[1], by_host)
         if service and (cause := service.find_cause(*_codes_beside(link, text))):
@@ -80,30 +80,30 @@ def _find_host(host: str, by_host: Mapping[str, ServiceCodes]) -> ServiceCodes |
 
 
 @cache
-def _tables() -> tuple[dict[str, ServiceCodes], dict[str, ServiceCodes]]:
+def _load_tables() -> tuple[dict[str, ServiceCodes], dict[str, ServiceCodes]]:
     """Return the tables by the names and by the hosts of their services."""
     by_name: dict[str, ServiceCodes] = {}
     by_host: dict[str, ServiceCodes] = {}
     for one in tomllib.loads(TABLES.read_text(encoding="utf-8"))["service"]:
-        table = _table(one)
+        table = _service_table(one)
         by_name |= {name.casefold(): table for name in one["names"]}
         by_host |= {host.casefold(): table for host in one.get("hosts", ())}
     return by_name, by_host
 
 
-def _table(one: Mapping[str, Any]) -> ServiceCodes:
+def _service_table(one: Mapping[str, Any]) -> ServiceCodes:
     """Return a service's table. `codes` hold for answers and reports, `answers` and `reports` for one of them."""
     both = one.get("codes", {})
     answers, reports = (both, one.get("answers", {})), (both, one.get("reports", {}))
-    unclear = frozenset(_plain(code) for rows in answers for code in rows.get(BY_TEXT, ()))
-    return ServiceCodes(one["names"][0], _causes(*answers), _causes(*reports), unclear, one.get("others", ""))
+    unclear = frozenset(_plain_code(code) for rows in answers for code in rows.get(BY_TEXT, ()))
+    return ServiceCodes(one["names"][0], _read_causes(*answers), _read_causes(*reports), unclear, one.get("others", ""))
 
 
-def _causes(*tables: Mapping[str, Any]) -> dict[str, str]:
-    return {_plain(code): cause for rows in tables for cause in CAUSES for code in rows.get(cause, ())}
+def _read_causes(*tables: Mapping[str, Any]) -> dict[str, str]:
+    return {_plain_code(code): cause for rows in tables for cause in CAUSES for code in rows.get(cause, ())}
 
 
-def _plain(code: str) -> str:
+def _plain_code(code: str) -> str:
     """Return a code as it is compared: without regard to capitals, and to zeros before a number."""
     text = code.strip().casefold()
     return text.lstrip("0") or text if text.isdecimal() else text

@@ -110,7 +110,7 @@ class ConditionFeed:
         self._doubts_of_all = 0  # in all processes, as last written
         self._was_good: bool | None = None  # as last written by this process
 
-    def note(self, outcome: Outcome | None, good: bool | None, text: str = "") -> None:
+    def note_outcome(self, outcome: Outcome | None, good: bool | None, text: str = "") -> None:
         """Count a call's outcome. `good`: Adapter.is_good; `text`: a bad answer without its recipient."""
         now, span = time.monotonic(), self._span
         if good:
@@ -141,7 +141,7 @@ class ConditionFeed:
             self._doubts += 1
 
     @property
-    def doubts(self) -> int:
+    def doubts_running(self) -> int:
         """Calls in a row in doubt. A process without any clear answer yet counts those of the others, too."""
         return self._doubts if self._clear_began > NEVER else max(self._doubts, self._doubts_of_all)
 
@@ -160,7 +160,7 @@ class ConditionFeed:
         is_good = self._span.failing_since is None
         return 0.0 if is_good != self._was_good else max(0.0, self._written_at + EVERY - time.monotonic())
 
-    async def write(self, rows: Any) -> None:
+    async def write_notes(self, rows: Any) -> None:
         """Write the notes since the last write. After a database error the next write includes them."""
         if not self.is_unwritten:
             return
@@ -170,7 +170,7 @@ class ConditionFeed:
         params: dict[str, Any] = {name: None if at is None else now - at for name, at in times.items()}
         params |= {
             "credential": self.credential_id, "receiver": self.receiver, "destination": self.destination,
-            "tries": span.tries, "doubts": span.doubts, "answer": storable(span.answer), "cause": span.cause,
+            "tries": span.tries, "doubts": span.doubts, "answer": storable_text(span.answer), "cause": span.cause,
         }  # fmt: skip
         self._was_good = span.failing_since is None
         try:
@@ -192,12 +192,12 @@ class ConditionFeeds:
         self._writing: asyncio.Task[None] | None = None
         self._one_write = asyncio.Lock()
 
-    def of(self, credential_id: int, destination: int, receiver: str = "") -> ConditionFeed:
+    def feed_of(self, credential_id: int, destination: int, receiver: str = "") -> ConditionFeed:
         """Return the feed of a credential at its present destination (vendors/destinations.py)."""
         key = credential_id, receiver
         feed = self._feeds.get(key)
         if feed is None or feed.destination < destination:
-            feed = self._feeds[key] = ConditionFeed(credential_id, destination, receiver, self._wake)
+            feed = self._feeds[key] = ConditionFeed(credential_id, destination, receiver, self._wake_writer)
         return feed
 
     async def close(self) -> None:
@@ -207,13 +207,13 @@ class ConditionFeeds:
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_WRITE):
-                await self._write(list(self._feeds.values()))
+                await self._write_feeds(list(self._feeds.values()))
         if self._writing is not None:  # it must not use a connection that nobody closes after this
             self._writing.cancel()
             await asyncio.wait([self._writing])
             self._writing = None
 
-    def _wake(self) -> None:
+    def _wake_writer(self) -> None:
         if self._writing is None:
             self._changed = asyncio.Event()
             self._writing = asyncio.create_task(self._write_due())
@@ -225,7 +225,7 @@ class ConditionFeeds:
         while unwritten := [feed for feed in self._feeds.values() if feed.is_unwritten]:
             self._changed.clear()
             if due := [feed for feed in unwritten if not feed.due_in()]:
-                failed = await self._write(due)
+                failed = await self._write_feeds(due)
                 if failed:
                     await asyncio.sleep(EVERY)
             else:
@@ -234,18 +234,18 @@ class ConditionFeeds:
                         await self._changed.wait()
         self._writing = None
 
-    async def _write(self, feeds: Sequence[ConditionFeed]) -> bool:
+    async def _write_feeds(self, feeds: Sequence[ConditionFeed]) -> bool:
         """Return True if the database refused one of them."""
         failed = False
         async with self._one_write:
             for feed in feeds:
                 try:
-                    await feed.write(self._rows)
+                    await feed.write_notes(self._rows)
                 except RowsError:
                     failed = True
         return failed
 
 
-def storable(text: str) -> str:
+def storable_text(text: str) -> str:
     """Return the text as a column can store it."""
     return text.encode(errors="replace").decode().replace("\0", "\ufffd")

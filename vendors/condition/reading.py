@@ -58,14 +58,14 @@ _ORDER = (
 
 def conditions_of_credentials(ids: Collection[int]) -> dict[int, Condition]:
     """Return the condition of each credential by its id. A shut vendor shuts its credentials."""
-    return {row.id: _of_row(row) for row in _rows(OF_CREDENTIALS, ids)}
+    return {row.id: _judge_row(row) for row in _read_rows(OF_CREDENTIALS, ids)}
 
 
 def conditions_of_vendors(ids: Collection[int]) -> dict[int, Condition]:
     """Return the condition of each vendor by its id: its own if shut, else its best credential's."""
     found: dict[int, list[Condition]] = {vendor: [] for vendor in ids}
-    for row in _rows(OF_VENDORS, ids):
-        found[row.vendor_id].append(_of_row(row))
+    for row in _read_rows(OF_VENDORS, ids):
+        found[row.vendor_id].append(_judge_row(row))
     return {vendor: combine_conditions(of) for vendor, of in found.items()}
 
 
@@ -74,7 +74,7 @@ def conditions_to_mend(vendors: Collection[int] | None) -> list[tuple[int, int, 
     with connection.cursor() as cursor:
         cursor.execute(TO_MEND, {"ids": None if vendors is None else list(vendors)})
         rows = [_Row(*row) for row in cursor.fetchall()]
-    return [(row.vendor_id, row.id, _of_row(row)) for row in rows]
+    return [(row.vendor_id, row.id, _judge_row(row)) for row in rows]
 
 
 def condition_of_route(conditions: Iterable[Condition]) -> Condition:
@@ -85,12 +85,12 @@ def condition_of_route(conditions: Iterable[Condition]) -> Condition:
 
 def combine_conditions(conditions: Iterable[Condition]) -> Condition:
     """Return the best of a vendor's conditions, by credential."""
-    best = min(conditions, key=_rank, default=None)
+    best = min(conditions, key=_rank_condition, default=None)
     none = Said(NO_CREDENTIAL)
     return best or Condition(ConditionKind.SHUT, reason=none, brief=none, mending=Mending(Mender.OPERATOR))
 
 
-def _rank(one: Condition) -> int:
+def _rank_condition(one: Condition) -> int:
     was_tried = one.kind is not ConditionKind.SHUT or one.good_at or one.tries or one.until
     return _ORDER.index(one.kind) if was_tried else len(_ORDER)
 
@@ -131,7 +131,7 @@ class _Row(NamedTuple):
     last_cause: str
 
     @property
-    def governor(self) -> Mender:
+    def governing_mender(self) -> Mender:
         return Mender.OWNER if self.is_owned else Mender.OPERATOR
 
     @property
@@ -144,7 +144,7 @@ class _Row(NamedTuple):
         return {"tries": self.tries, "answer": self.last_answer, "cause": self.last_cause, "good_at": self.good_at}
 
 
-def _rows(statement: str, ids: Collection[int]) -> list[_Row]:
+def _read_rows(statement: str, ids: Collection[int]) -> list[_Row]:
     if not ids:
         return []
     with connection.cursor() as cursor:
@@ -152,13 +152,13 @@ def _rows(statement: str, ids: Collection[int]) -> list[_Row]:
         return [_Row(*row) for row in cursor.fetchall()]
 
 
-def _of_row(row: _Row) -> Condition:
-    return _of_shut(row) or _of_failing(row) or _of_closed(row) or _of_answers(row)
+def _judge_row(row: _Row) -> Condition:
+    return _judge_shut(row) or _judge_failing(row) or _judge_closed(row) or _judge_answers(row)
 
 
-def _of_shut(row: _Row) -> Condition | None:
+def _judge_shut(row: _Row) -> Condition | None:
     """Return the condition of a credential shut until somebody acts."""
-    who = row.governor
+    who = row.governing_mender
     why: str | None
     login = f"{row.slug} {row.name}"
     if row.vendor_why:
@@ -184,7 +184,7 @@ def _of_shut(row: _Row) -> Condition | None:
     )  # fmt: skip
 
 
-def _of_failing(row: _Row) -> Condition | None:
+def _judge_failing(row: _Row) -> Condition | None:
     """Return the condition of a credential with no good answer since a known time."""
     since = min((at for at in (row.failing_since, row.unreached_since, row.braked_at) if at), default=None)
     if since is None:
@@ -198,7 +198,7 @@ def _of_failing(row: _Row) -> Condition | None:
     )  # fmt: skip
 
 
-def _of_closed(row: _Row) -> Condition | None:
+def _judge_closed(row: _Row) -> Condition | None:
     """Return the condition of a credential that waits for a known time."""
     if until := row.closed_until:
         if not row.was_asked:  # after a recovery of the store its windows are unknown
@@ -212,6 +212,6 @@ def _of_closed(row: _Row) -> Condition | None:
     return None
 
 
-def _of_answers(row: _Row) -> Condition:
+def _judge_answers(row: _Row) -> Condition:
     kind = ConditionKind.WORKS if row.good_at else ConditionKind.UNTRIED
     return Condition(kind, row.good_at, **row.answers)

@@ -22,7 +22,7 @@ from vendors.causes.services import find_service
 from vendors.described import batches, bodies, checks, reading, reports
 from vendors.described.answers import Meaning, looked_up
 from vendors.described.batches import BatchBody, JsonList
-from vendors.described.bodies import Pieces, constant_of, joined
+from vendors.described.bodies import Pieces, constant_of, join_pieces
 from vendors.described.json_bodies import json_body
 from vendors.described.placeholders import OF_LETTER, SENDERS
 from vendors.described.reading import Description
@@ -35,25 +35,25 @@ _JSON_ANSWER = header("Accept", "application/json") + header("Accept-Encoding", 
 Make = Callable[[Any], bytes]
 
 
-def description(value: Any) -> str:
+def parse_description(value: Any) -> str:
     """Return the text to store: the description itself, or that of the shipped one named. Raises ValueError."""
-    source = _source(value)
+    source = _description_source(value)
     reading.read_entered(source)
     return source
 
 
-def _source(value: Any) -> str:
+def _description_source(value: Any) -> str:
     """Return the text without checking it; stored descriptions were checked when they were entered."""
     if not isinstance(value, str) or not value.strip():
-        names = ", ".join(reading.shipped())
+        names = ", ".join(reading.list_shipped())
         raise ValueError(
             Said("must be the text of a description, or the name of a shipped one: %(known)s", known=names)
         )
     return value if "\n" in value.strip() else reading.source_of(value.strip())
 
 
-def _stored(settings: Mapping[str, Any]) -> Description:
-    return reading.read(_source(settings.get("description")))
+def _read_stored(settings: Mapping[str, Any]) -> Description:
+    return reading.read_description(_description_source(settings.get("description")))
 
 
 # Keys of a description that change neither the destination of calls nor the names of letters there.
@@ -72,7 +72,7 @@ class Described(PrintsAddresses, Adapter):
 
     options = {
         "description": Option(
-            description,
+            parse_description,
             required=True,
             destination=True,
             about="A description's text, or the name of a shipped one, whose text is then stored",
@@ -108,12 +108,12 @@ class Described(PrintsAddresses, Adapter):
 
     @classmethod
     def validate(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        return options.clean(cls._options(settings, description), settings)
+        return options.parse_settings(cls._declared_options(settings, parse_description), settings)
 
     @classmethod
     def destination(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        known = options.clean(cls._options(settings, _source), settings)
-        keys = reading.read(known["description"]).keys
+        known = options.parse_settings(cls._declared_options(settings, _description_source), settings)
+        keys = reading.read_description(known["description"]).keys
         urls = [keys.request.url, keys.lookup.url if keys.lookup else ""]
         filled = ["".join(map(str, bodies.bound_parts(url, {"settings": known}))) for url in urls]
         sent = [text for text in (repr(keys.request.headers), repr(keys.request.content)) if "{secret." in text]
@@ -122,21 +122,21 @@ class Described(PrintsAddresses, Adapter):
 
     @classmethod
     def calls_at(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        offered = cls._options(settings, _source)
-        known = options.clean(offered, settings)
-        said = reading.read(known["description"]).keys.model_dump(exclude=TUNING)
+        offered = cls._declared_options(settings, _description_source)
+        known = options.parse_settings(offered, settings)
+        said = reading.read_description(known["description"]).keys.model_dump(exclude=TUNING)
         where = {name: known[name] for name, option in offered.items() if not option.tuning}
         return where | {"description": said}
 
     @classmethod
     def carries(cls, settings: Mapping[str, Any]) -> frozenset[str]:
-        used = _stored(settings).used
+        used = _read_stored(settings).used
         carried = {"files": "attachments", "headers": "headers", "text": "text"}
         return frozenset(carried[one.name] for one in used if not one.space and one.name in carried)
 
     @classmethod
     def address_rules(cls, settings: Mapping[str, Any]) -> AddressRules | None:
-        of = _stored(settings)
+        of = _read_stored(settings)
         if of.keys.vendor.channel != "print":
             return None
         needed = frozenset(one.name for one in of.used if one.space == "params" and not one.optional)
@@ -147,18 +147,18 @@ class Described(PrintsAddresses, Adapter):
 
     @classmethod
     def asks_origin(cls, settings: Mapping[str, Any]) -> bool:
-        of = _stored(settings)
+        of = _read_stored(settings)
         asking = {"from", "from.address"}
-        if not (of.keys.sms and bodies.filled(of.keys.sms.sender or "", {"settings": settings})):
+        if not (of.keys.sms and bodies.fill_text(of.keys.sms.sender or "", {"settings": settings})):
             asking |= SENDERS
         return any(not one.space and not one.optional and one.name in asking for one in of.used)
 
     @classmethod
     def asks_secret(cls, settings: Mapping[str, Any]) -> Sequence[str]:
-        return tuple(_stored(settings).keys.secret)
+        return tuple(_read_stored(settings).keys.secret)
 
     @classmethod
-    def _options(cls, settings: Mapping[str, Any], parse: Callable[[Any], str]) -> dict[str, Option]:
+    def _declared_options(cls, settings: Mapping[str, Any], parse: Callable[[Any], str]) -> dict[str, Option]:
         """Return the adapter's own options plus those the description declares. Raises InvalidDescription."""
         try:
             source = parse(settings.get("description"))
@@ -167,45 +167,45 @@ class Described(PrintsAddresses, Adapter):
         except ValueError as error:
             raise InvalidSettings([Said("description %(fault)s", fault=error)]) from None
         found = cls.options | {"description": Option(parse, required=True, destination=True)}
-        for name, setting in reading.read(source).keys.settings.items():
+        for name, setting in reading.read_description(source).keys.settings.items():
             required = setting.default is None
-            found[name] = Option(checks.parser(setting), setting.default, required)
+            found[name] = Option(checks.setting_parser(setting), setting.default, required)
         return found
 
     @classmethod
     def sends_reports(cls, settings: Mapping[str, Any]) -> bool:
-        return _stored(settings).keys.reports is not None
+        return _read_stored(settings).keys.reports is not None
 
     @classmethod
     def reports_by_id(cls, settings: Mapping[str, Any]) -> bool:
-        keys = _stored(settings).keys.reports
+        keys = _read_stored(settings).keys.reports
         return keys is not None and not (keys.reference or keys.reference_query)
 
     @classmethod
     def asks_report_key(cls, settings: Mapping[str, Any]) -> bool:
-        keys = _stored(settings).keys.reports
+        keys = _read_stored(settings).keys.reports
         return keys is None or keys.signature.key is None
 
     @classmethod
     def check_report_key(cls, settings: Mapping[str, Any], key: str) -> None:
         super().check_report_key(settings, key)
-        if reader := reports.reader_of(description(settings.get("description"))):
+        if reader := reports.reader_of(parse_description(settings.get("description"))):
             reader.check_key(key)
 
     @classmethod
     def read_report(cls, request: ReportRequest, source: ReportSource) -> list[Reported | UnreadableEntry]:
-        reader = reports.reader_of(_source(source.settings.get("description")))
+        reader = reports.reader_of(_description_source(source.settings.get("description")))
         if reader is None:
             raise NotTheVendor("this vendor sends no reports")
-        return reader.read(request, source)
+        return reader.read_reports(request, source)
 
     @classmethod
     def read_inbound(cls, request: ReportRequest, source: ReportSource) -> list[InboundText | UnreadableEntry]:
-        return reports.read_inbound(_source(source.settings.get("description")), request, source)
+        return reports.read_inbound(_description_source(source.settings.get("description")), request, source)
 
     def __init__(self, settings: Mapping[str, Any], secret: Mapping[str, str]) -> None:
-        known = options.clean(self._options(settings, _source), settings)
-        self._of: Description = reading.read(known["description"])
+        known = options.parse_settings(self._declared_options(settings, _description_source), settings)
+        self._of: Description = reading.read_description(known["description"])
         keys = self._of.keys
         self._missing = sorted(keys.secret.keys() - secret.keys()) if keys.secret else []
         strange = sorted(secret.keys() - keys.secret.keys())
@@ -215,29 +215,29 @@ class Described(PrintsAddresses, Adapter):
         self._values = {"settings": known, "secret": {name: secret.get(name, "") for name in keys.secret}}
         self._values |= {"sms": keys.sms.model_dump()} if keys.sms else {}
         self._ca_file: str = known["ca_file"]
-        self._url, self._target = self._address(keys.request.url)
+        self._url, self._target = self._split_address(keys.request.url)
         self._timeout: float = known["timeout"] or keys.request.timeout
         self.deadline = self._timeout + WIND_UP + (MAKING if "attachments" in self.carries(known) else 0.0)
         self.concurrency = known["concurrency"] or keys.request.concurrency
         self._batch = min(keys.request.batch, known["batch"] or keys.request.batch)
         lookup = keys.lookup  # uses the connections of the calls
-        self._lookup = lookup if lookup and checks.at_one_server(lookup.url, keys.request.url) else None
+        self._lookup = lookup if lookup and checks.is_same_server(lookup.url, keys.request.url) else None
         self.capabilities = Capabilities(
             dedupe=keys.dedupe is not None,
             dedupe_ttl=keys.dedupe.seconds if keys.dedupe else None,
             lookup=("strong" if self._lookup.proves == "both" else "weak") if self._lookup else "none",
             settle_delay=self._lookup.settle_delay if self._lookup else 0.0,
             batch_max=self._batch,
-            cost=_segments if keys.cost.unit == "segment" else one_unit,
+            cost=_count_segments if keys.cost.unit == "segment" else one_unit,
         )
         service = find_service(keys.vendor.name, keys.request.url)
         self._meaning = Meaning(keys.answer, dedupe=keys.dedupe is not None, service=service)
-        self._compile()
+        self._compile_request()
         parts = urlsplit(self._url)
         if secret and parts.scheme == "http" and not options.is_this_machine(parts.hostname or ""):
             raise InvalidSettings([Said("a secret goes over https alone: http is for a sandbox on this machine")])
 
-    def _address(self, text: str) -> tuple[str, Pieces]:
+    def _split_address(self, text: str) -> tuple[str, Pieces]:
         """Split a URL into server and path; the setting `server` replaces the description's server."""
         scheme, _, rest = text.partition("://")
         host, slash, path = rest.partition("/")
@@ -245,7 +245,7 @@ class Described(PrintsAddresses, Adapter):
         path = urlsplit(server).path.rstrip("/") + slash + path
         return server, bodies.url_pieces(path or "/", self._values)
 
-    def _compile(self) -> None:
+    def _compile_request(self) -> None:
         keys, values = self._of.keys.request, self._values
         content_type = _CONTENT_TYPES.get(keys.body, "")
         self.make_body: Make
@@ -258,12 +258,12 @@ class Described(PrintsAddresses, Adapter):
             self._writer = JsonList(self.make_body, keys.batch_in) if keys.batch > 1 else None
         elif keys.body == "multipart":
             content_type, pieces = bodies.multipart_body(keys.content, keys.files, keys.inline, values)
-            self.make_body = joined(pieces)
+            self.make_body = join_pieces(pieces)
         else:
-            self.make_body = joined(bodies.form_body(keys.content, values))
+            self.make_body = join_pieces(bodies.form_body(keys.content, values))
         self._fixed = _JSON_ANSWER + (header("Content-Type", content_type) if content_type else b"")
         self._own: list[tuple[str, Callable[[Letter], str]]] = []
-        query, login = self._login()
+        query, login = self._login_parts()
         asks = any(b"?" in piece for piece in self._target if isinstance(piece, bytes))
         self._target += [(b"&" if asks else b"?") + query] if query else []
         self._credentials = login
@@ -273,25 +273,25 @@ class Described(PrintsAddresses, Adapter):
             if (constant := constant_of(found)) is None:
                 self._own.append((name, bodies.header_maker(found, text)))
             else:
-                self._fixed += _header(name, constant.decode("latin-1"))
-        self._make_target = joined(self._target)
+                self._fixed += _build_header(name, constant.decode("latin-1"))
+        self._make_target = join_pieces(self._target)
 
-    def _login(self) -> tuple[bytes, bytes]:
+    def _login_parts(self) -> tuple[bytes, bytes]:
         """Return the parts of the secret that go into the URL's query and into the headers."""
         auth = self._of.keys.request.auth
         if auth is None:
             return b"", b""
-        filled = {key: self._filled(getattr(auth, key)) for key in ("user", "password", "token", "value")}
+        filled = {key: self._fill_settings(getattr(auth, key)) for key in ("user", "password", "token", "value")}
         if auth.scheme == "basic":
             both = f"{filled['user']}:{filled['password']}".encode()
-            return b"", _header("Authorization", "Basic " + base64.b64encode(both).decode())
+            return b"", _build_header("Authorization", "Basic " + base64.b64encode(both).decode())
         if auth.scheme == "bearer":
-            return b"", _header("Authorization", f"Bearer {filled['token']}")
+            return b"", _build_header("Authorization", f"Bearer {filled['token']}")
         if auth.scheme == "header":
-            return b"", _header(auth.name or "", filled["value"])
+            return b"", _build_header(auth.name or "", filled["value"])
         return f"{quote_plus(auth.name or '')}={quote_plus(filled['value'])}".encode(), b""
 
-    def _filled(self, text: str | None) -> str:
+    def _fill_settings(self, text: str | None) -> str:
         parts = bodies.bound_parts(text or "", self._values)
         return "".join(part for part in parts if isinstance(part, str))
 
@@ -313,23 +313,23 @@ class Described(PrintsAddresses, Adapter):
             reason = f"the credential has no secret {' and '.join(self._missing)}"
             return [NotSent(reason, scope="credential", pause=True)] * len(letters)
         if self._writer:
-            return await batches.send(self._writer, letters, self._call_batch)
+            return await batches.send_batch(self._writer, letters, self._call_batch)
         outcomes: list[Outcome] = []
         for letter in letters:
             try:
-                request = self._request(letter)
+                request = self._build_request(letter)
             except (ValueError, TypeError) as error:
                 outcomes.append(refuse_letter(error))
                 continue
             try:
                 answer = await self._client.call(*request)
             except CallError as error:
-                outcomes.append(self._meaning.of_error(error, time.time()))
+                outcomes.append(self._meaning.judge_error(error, time.time()))
             else:
-                outcomes.append(self._meaning.of_one(answer, time.time()))
+                outcomes.append(self._meaning.judge_one(answer, time.time()))
         return outcomes
 
-    def _request(self, letter: Letter) -> tuple[bytes, bytes, bytes]:
+    def _build_request(self, letter: Letter) -> tuple[bytes, bytes, bytes]:
         """Return head, extra headers and body for one letter. Raises ValueError or TypeError if it cannot be sent."""
         head = self._head or self._head_for(self._of.keys.request.method, self._make_target(letter))
         headers = b"".join([header(name, make(letter)) for name, make in self._own])
@@ -339,16 +339,16 @@ class Described(PrintsAddresses, Adapter):
         try:
             answer = await self._client.call(self._head, b"", body)
         except CallError as error:
-            return [self._meaning.of_error(error, time.time(), len(references))] * len(references)
-        return self._meaning.of_batch(answer, references, time.time())
+            return [self._meaning.judge_error(error, time.time(), len(references))] * len(references)
+        return self._meaning.judge_batch(answer, references, time.time())
 
     async def look_up(self, reference: str) -> Accepted | NotSent | None:
         lookup = self._lookup
         if lookup is None or self._missing:
             return await super().look_up(reference)
-        _, pieces = self._address(lookup.url)
-        query, _ = self._login()
-        target = joined(pieces)(Letter(reference, "", "", ""))
+        _, pieces = self._split_address(lookup.url)
+        query, _ = self._login_parts()
+        target = join_pieces(pieces)(Letter(reference, "", "", ""))
         target += (b"&" if b"?" in target else b"?") + query if query else b""
         try:
             answer = await self._client.call(self._head_for("GET", target))
@@ -357,11 +357,11 @@ class Described(PrintsAddresses, Adapter):
         return looked_up(lookup, answer, reference)
 
 
-def _segments(letter: Letter) -> int:
+def _count_segments(letter: Letter) -> int:
     return segments(OF_LETTER["text"](letter))
 
 
-def _header(name: str, value: str) -> bytes:
+def _build_header(name: str, value: str) -> bytes:
     """Build a header line. Errors do not show the value, which may be secret."""
     try:
         return header(name, value)

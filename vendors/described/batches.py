@@ -42,7 +42,7 @@ class JsonList:
         return self._begin + b",".join(letters) + self._end
 
 
-async def send(
+async def send_batch(
     writer: BatchBody, letters: Sequence[Letter], call: Callable[[bytes, Sequence[str]], Awaitable[list[Outcome]]]
 ) -> list[Outcome]:
     """Send the letters and return the outcome of each. `call` makes one call from a body and its references.
@@ -59,7 +59,7 @@ async def send(
         except (ValueError, TypeError) as error:
             outcomes[place] = refuse_letter(error)
 
-    async def one(positions: Sequence[int]) -> None:
+    async def send_call(positions: Sequence[int]) -> None:
         mine = [places[position] for position in positions]
         try:
             body = writer.body([read[position] for position in positions])
@@ -73,7 +73,7 @@ async def send(
         case []:
             pass
         case [positions]:
-            await one(positions)
+            await send_call(positions)
         case several:
-            await asyncio.gather(*map(one, several))
+            await asyncio.gather(*map(send_call, several))
     return [outcomes[place] for place in range(len(letters))]

@@ -19,11 +19,11 @@ from vendors.described.placeholders import (
     Parts,
     Placeholder,
     Unsendable,
-    alphabet,
-    as_text,
-    getter,
-    sender,
-    split,
+    alphabet_getter,
+    sender_getter,
+    split_text,
+    value_as_text,
+    value_getter,
 )
 from vendors.said import Said
 
@@ -34,7 +34,7 @@ FilledValues = Mapping[str, Mapping[str, Any]]
 """settings, secret and sms, by name."""
 
 
-def joined(pieces: Sequence[Piece]) -> Callable[[Any], bytes]:
+def join_pieces(pieces: Sequence[Piece]) -> Callable[[Any], bytes]:
     """Return a function that renders the bytes for a letter; adjacent constants are merged."""
     slices: Pieces = []
     for piece in pieces:
@@ -43,10 +43,10 @@ def joined(pieces: Sequence[Piece]) -> Callable[[Any], bytes]:
         else:
             slices.append(piece)
 
-    def make(letter: Any) -> bytes:
+    def make_bytes(letter: Any) -> bytes:
         return b"".join([piece if piece.__class__ is bytes else piece(letter) for piece in slices])  # type: ignore[operator]
 
-    return make
+    return make_bytes
 
 
 def constant_of(pieces: Sequence[Piece]) -> bytes | None:
@@ -57,9 +57,9 @@ def constant_of(pieces: Sequence[Piece]) -> bytes | None:
 def bound_parts(text: str, values: FilledValues) -> Parts:
     """Fill in settings and secrets. An optional placeholder whose value is empty stays a placeholder."""
     parts: list[str | Placeholder] = []
-    for part in split(text):
+    for part in split_text(text):
         if isinstance(part, Placeholder) and part.space in values:
-            value = as_text(values[part.space].get(part.name, ""))
+            value = value_as_text(values[part.space].get(part.name, ""))
             parts.append(part if part.optional and not value else value)
         else:
             parts.append(part)
@@ -69,13 +69,13 @@ def bound_parts(text: str, values: FilledValues) -> Parts:
 def bound_getter(placeholder: Placeholder, values: FilledValues) -> Callable[[Any], str]:
     of_sms = values.get("sms", {})
     if placeholder == ALPHABET:
-        return alphabet(of_sms["gsm"], of_sms["unicode"])
+        return alphabet_getter(of_sms["gsm"], of_sms["unicode"])
     if not placeholder.space and placeholder.name in SENDERS:
-        return sender(placeholder, filled(of_sms.get("sender") or "", values))
-    return getter(placeholder)
+        return sender_getter(placeholder, fill_text(of_sms.get("sender") or "", values))
+    return value_getter(placeholder)
 
 
-def filled(text: str, values: FilledValues) -> str:
+def fill_text(text: str, values: FilledValues) -> str:
     """Return the text with settings and secrets filled in; empty if an optional one is missing."""
     parts = bound_parts(text, values)
     return "".join(map(str, parts)) if all(isinstance(part, str) for part in parts) else ""
@@ -93,18 +93,20 @@ def _text_pieces(text: str, values: FilledValues, escape: Escape) -> tuple[Piece
         else:
             if part.optional:
                 optional.append(part)
-            pieces.append(_escaped(bound_getter(part, values), escape))
+            pieces.append(_escape_value(bound_getter(part, values), escape))
     return pieces, optional
 
 
-def _escaped(of_letter: Callable[[Any], str], escape: Escape) -> Callable[[Any], bytes]:
+def _escape_value(of_letter: Callable[[Any], str], escape: Escape) -> Callable[[Any], bytes]:
     return lambda letter: escape(of_letter(letter))
 
 
-def _only_if(optional: Sequence[Placeholder], pieces: Sequence[Piece], values: FilledValues) -> Callable[[Any], bytes]:
+def _optional_pieces(
+    optional: Sequence[Placeholder], pieces: Sequence[Piece], values: FilledValues
+) -> Callable[[Any], bytes]:
     """Return a function that renders the pieces, or nothing if one of the placeholders is empty."""
     needed = [bound_getter(one, values) for one in optional]
-    make = joined(pieces)
+    make = join_pieces(pieces)
     if len(needed) == 1:
         [only] = needed
         return lambda letter: make(letter) if only(letter) else b""
@@ -129,22 +131,25 @@ def text_member(
     if found is None:
         return None
     pieces, optional = [before, *found[0], after], found[1]
-    return Member([_only_if(optional, pieces, values)], True) if optional else Member(pieces)
+    return Member([_optional_pieces(optional, pieces, values)], True) if optional else Member(pieces)
 
 
 # --- forms ------------------------------------------------------------------------------------------------------------
 
 
-def _in_form(text: str) -> bytes:
+def _quote_form(text: str) -> bytes:
     return quote_plus(text).encode()
 
 
 def form_body(content: Mapping[str, Any], values: FilledValues) -> Pieces:
     """Return the pieces of an application/x-www-form-urlencoded body."""
-    made = [text_member(_typed(value), values, _in_form, _in_form(name) + b"=") for name, value in content.items()]
+    made = [
+        text_member(_typed_text(value), values, _quote_form, _quote_form(name) + b"=")
+        for name, value in content.items()
+    ]
     there = [member for member in made if member is not None]
     if any(member.optional for member in there):
-        makers = [joined(member.pieces) for member in there]
+        makers = [join_pieces(member.pieces) for member in there]
         return [lambda letter: b"&".join(filter(None, [make(letter) for make in makers]))]
     pieces: Pieces = []
     for index, member in enumerate(there):
@@ -152,8 +157,8 @@ def form_body(content: Mapping[str, Any], values: FilledValues) -> Pieces:
     return pieces
 
 
-def _typed(value: Any) -> str:
-    return value if isinstance(value, str) else as_text(value)
+def _typed_text(value: Any) -> str:
+    return value if isinstance(value, str) else value_as_text(value)
 
 
 def multipart_body(
@@ -164,15 +169,15 @@ def multipart_body(
     begin = b"--" + boundary.encode() + b"\r\n"
     pieces: Pieces = []
     for name, value in content.items():
-        head = begin + b'Content-Disposition: form-data; name="' + in_part(name) + b'"\r\n\r\n'
-        if (member := text_member(_typed(value), values, str.encode, head, b"\r\n")) is not None:
+        head = begin + b'Content-Disposition: form-data; name="' + escape_part(name) + b'"\r\n\r\n'
+        if (member := text_member(_typed_text(value), values, str.encode, head, b"\r\n")) is not None:
             pieces += member.pieces
     if files:
         pieces.append(file_parts(begin, files, inline))
     return f"multipart/form-data; boundary={boundary}", [*pieces, b"--" + boundary.encode() + b"--\r\n"]
 
 
-def in_part(name: str) -> bytes:
+def escape_part(name: str) -> bytes:
     """Escape a name or file name as browsers do (WHATWG HTML, multipart/form-data)."""
     return name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A").encode()
 
@@ -180,20 +185,24 @@ def in_part(name: str) -> bytes:
 def file_parts(begin: bytes, files: str, inline: str | None) -> Callable[[Letter], bytes]:
     """Return a function that renders a letter's files. `inline`: the field for images in the HTML, by cid."""
 
-    def named(one: Attachment) -> tuple[bytes, bytes]:
-        return (in_part(inline), in_part(one.cid)) if inline and one.cid else (in_part(files), in_part(one.name))
+    def names_of(one: Attachment) -> tuple[bytes, bytes]:
+        return (
+            (escape_part(inline), escape_part(one.cid))
+            if inline and one.cid
+            else (escape_part(files), escape_part(one.name))
+        )
 
-    def parts(letter: Letter) -> bytes:
+    def make_parts(letter: Letter) -> bytes:
         return b"".join(
             begin
-            + b'Content-Disposition: form-data; name="%b"; filename="%b"\r\n' % named(one)
+            + b'Content-Disposition: form-data; name="%b"; filename="%b"\r\n' % names_of(one)
             + b"Content-Type: %b\r\n\r\n" % _media_type(one.content_type)
             + one.content
             + b"\r\n"
             for one in letter.attachments
         )
 
-    return parts
+    return make_parts
 
 
 def _media_type(value: str) -> bytes:
@@ -205,42 +214,42 @@ def _media_type(value: str) -> bytes:
 # --- addresses and headers --------------------------------------------------------------------------------------------
 
 
-def in_url(text: str) -> bytes:
+def quote_url(text: str) -> bytes:
     return quote(text, safe="").encode()
 
 
-def _in_path(text: str) -> bytes:
+def _quote_path(text: str) -> bytes:
     """Quote a letter's value in a path. Raises Unsendable for "", "." and "..", which would change the path."""
     if text in ("", ".", ".."):
         raise Unsendable(f"{text!r} cannot be a part of the address")
-    return in_url(text)
+    return quote_url(text)
 
 
 def url_pieces(text: str, values: FilledValues) -> Pieces:
     """Return the pieces of a URL: constant parts unchanged, values quoted."""
     pieces: Pieces = []
-    escape = _in_path
-    for part in split(text):
+    escape = _quote_path
+    for part in split_text(text):
         if isinstance(part, str):
             pieces.append(part.encode("ascii"))
-            escape = in_url if "?" in part else escape
+            escape = quote_url if "?" in part else escape
         elif part.space in values:
-            pieces.append(in_url(as_text(values[part.space].get(part.name, ""))))
+            pieces.append(quote_url(value_as_text(values[part.space].get(part.name, ""))))
         else:
-            pieces.append(_escaped(bound_getter(part, values), escape))
+            pieces.append(_escape_value(bound_getter(part, values), escape))
     return pieces
 
 
 def header_pieces(name: str, text: str, values: FilledValues) -> Pieces | None:
     """Return the pieces of a header's value; None if an optional setting is missing. Raises InvalidSettings."""
     try:
-        found = _text_pieces(text, values, _latin)
+        found = _text_pieces(text, values, _encode_latin)
     except Unsendable as error:
         raise InvalidSettings([Said("header %(name)s: %(why)s", name=name, why=error)]) from None
     return found[0] if found else None
 
 
-def _latin(text: str) -> bytes:
+def _encode_latin(text: str) -> bytes:
     try:
         return text.encode("latin-1")
     except UnicodeEncodeError:
@@ -249,8 +258,8 @@ def _latin(text: str) -> bytes:
 
 def header_maker(pieces: Pieces, text: str) -> Callable[[Letter], str]:
     """Return a function that renders a header's value; a single placeholder is read directly."""
-    [first, *more] = split(text)
+    [first, *more] = split_text(text)
     if not more and isinstance(first, Placeholder) and first.name not in SENDERS:
-        return getter(first)
-    make = joined(pieces)
+        return value_getter(first)
+    make = join_pieces(pieces)
     return lambda letter: make(letter).decode("latin-1")

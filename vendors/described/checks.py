@@ -16,8 +16,8 @@ from vendors.described.placeholders import (
     OF_LETTER,
     Parts,
     Placeholder,
-    placeholders,
-    split,
+    list_placeholders,
+    split_text,
 )
 from vendors.described.positions import KeyFault, KeyPath
 from vendors.described.schema import OURS, DescriptionKeys, Setting, Signature
@@ -49,26 +49,26 @@ class DescriptionCheck:
         self._of_secret: set[str] = set()
         self._nested: list[KeyPath] = []  # places of a table with each within a list
 
-    def unusable(self) -> Iterator[KeyFault]:
+    def find_unusable(self) -> Iterator[KeyFault]:
         """Yield mistakes that make the description unusable. Stored descriptions are held to these only."""
         keys, request = self.keys, self.keys.request
-        yield from self._settings()
-        yield from self._url(("request", "url"), request.url)
-        yield from self._auth()
+        yield from self._check_settings()
+        yield from self._check_url(("request", "url"), request.url)
+        yield from self._check_auth()
         for name, text in request.headers.items():
-            yield from self._text(("request", "headers", name), text)
-        yield from self._content()
+            yield from self._check_text(("request", "headers", name), text)
+        yield from self._check_content()
         if keys.sms and keys.sms.sender:
-            yield from self._text(("sms", "sender"), keys.sms.sender, ("settings",), frozenset())
+            yield from self._check_text(("sms", "sender"), keys.sms.sender, ("settings",), frozenset())
         if keys.lookup:
             yield from self._look_up_url(keys.lookup.url)
         if keys.reports:
-            yield from self._signature(keys.reports.signature)
+            yield from self._check_signature(keys.reports.signature)
 
-    def faults(self) -> Iterator[KeyFault]:
+    def find_faults(self) -> Iterator[KeyFault]:
         """Yield all mistakes, including those in what the description promises."""
         keys = self.keys
-        yield from self.unusable()
+        yield from self.find_unusable()
         for name in keys.request.headers:
             if name.lower() in HEADERS_OF_OURS:
                 yield ("request", "headers", name), Said("is set by mailhub")
@@ -79,15 +79,15 @@ class DescriptionCheck:
         if keys.request.body == "json":
             why = Said("is a list of its own, so it makes a list within the list: write each in place of the list")
             yield from ((path, why) for path in self._nested)
-        yield from self._batch()
-        yield from answers.faults(keys)
-        yield from self._promises()
-        yield from report_checks.faults(keys)
+        yield from self._check_batch()
+        yield from answers.find_answer_faults(keys)
+        yield from self._check_promises()
+        yield from report_checks.find_report_faults(keys)
         for name in keys.secret:
             if name not in self._of_secret:
                 yield ("secret", name), Said("is used nowhere; a report's key is entered with vendor receipts")
 
-    def _settings(self) -> Iterator[KeyFault]:
+    def _check_settings(self) -> Iterator[KeyFault]:
         for name, setting in self.keys.settings.items():
             path = ("settings", name)
             if name in OURS:
@@ -97,12 +97,12 @@ class DescriptionCheck:
                 )
             if setting.default is not None:
                 try:
-                    parser(setting)(setting.default)
+                    setting_parser(setting)(setting.default)
                 except ValueError as error:
                     yield (*path, "default"), str(error)
 
-    def _url(self, path: KeyPath, text: str) -> Iterator[KeyFault]:
-        yield from self._text(path, text, allowed=("settings",))
+    def _check_url(self, path: KeyPath, text: str) -> Iterator[KeyFault]:
+        yield from self._check_text(path, text, allowed=("settings",))
         try:
             place = urlsplit(text)
             host, _ = place.hostname or "", place.port
@@ -118,7 +118,7 @@ class DescriptionCheck:
         if not (text.isascii() and text.isprintable()):
             yield path, Said("must be ASCII; quote the others")
 
-    def _auth(self) -> Iterator[KeyFault]:
+    def _check_auth(self) -> Iterator[KeyFault]:
         auth = self.keys.request.auth
         if auth is None:
             return
@@ -136,7 +136,7 @@ class DescriptionCheck:
             elif text is not None and key not in wanted:
                 yield (*path, key), Said("does not belong to the scheme %(scheme)s", scheme=auth.scheme)
             if text is not None and key != "name":
-                yield from self._text((*path, key), text, allowed=("settings", "secret"))
+                yield from self._check_text((*path, key), text, allowed=("settings", "secret"))
         texts = [getattr(auth, key) or "" for key in wanted if key != "name"]
         if not any("{secret." in text for text in texts):
             yield (
@@ -144,7 +144,7 @@ class DescriptionCheck:
                 Said("names no {secret....}: what the vendor gave you belongs to the credential, not into this file"),
             )
 
-    def _content(self) -> Iterator[KeyFault]:
+    def _check_content(self) -> Iterator[KeyFault]:
         request = self.keys.request
         if request.body == "none" and request.content:
             yield ("request", "content"), Said("is there, and the body is none")
@@ -155,7 +155,7 @@ class DescriptionCheck:
                         ("request", "content", name),
                         Said("must be a text: a %(kind)s has no objects or lists", kind=request.body),
                     )
-        yield from self._recipients()
+        yield from self._check_recipients()
         if request.inline and not request.files:
             yield ("request", "inline"), Said("is for images beside other files: name their field, files")
         if request.files and request.body != "multipart":
@@ -163,9 +163,9 @@ class DescriptionCheck:
         if request.files:
             self.used.add(Placeholder("", "files"))
         self._members = 0
-        yield from self._node(("request", "content"), request.content, self._letters_names)
+        yield from self._check_node(("request", "content"), request.content, self._letters_names)
 
-    def _recipients(self) -> Iterator[KeyFault]:
+    def _check_recipients(self) -> Iterator[KeyFault]:
         request, path = self.keys.request, ("request", "recipients")
         if (of := request.recipients) is None:
             return
@@ -185,7 +185,7 @@ class DescriptionCheck:
         sms = self.keys.sms
         return frozenset(OF_LETTER) | ({ALPHABET.name} if sms and sms.gsm and sms.unicode else set())
 
-    def _node(self, path: KeyPath, node: Any, names: frozenset[str]) -> Iterator[KeyFault]:  # noqa: C901
+    def _check_node(self, path: KeyPath, node: Any, names: frozenset[str]) -> Iterator[KeyFault]:  # noqa: C901
         self._members += 1
         if self._members == MOST_MEMBERS + 1:
             yield (
@@ -199,46 +199,48 @@ class DescriptionCheck:
         if len(path) > DEEPEST + 2:
             yield path, Said("is deeper than %(most)s levels", most=str(DEEPEST))
         elif isinstance(node, dict) and "each" in node and self.keys.request.body == "json":
-            yield from self._each(path, node)
+            yield from self._check_each(path, node)
         elif isinstance(node, dict):
             for name, value in node.items():
-                yield from self._node((*path, name), value, names)
+                yield from self._check_node((*path, name), value, names)
         elif isinstance(node, list):
             self._nested += [(*path, at) for at, one in enumerate(node) if isinstance(one, dict) and "each" in one]
             for index, value in enumerate(node):
-                yield from self._node((*path, index), value, names)
+                yield from self._check_node((*path, index), value, names)
         elif isinstance(node, str):
             allowed = ("settings", "secret", "params")
             if node.strip() in ("{params}", "{params?}") and self.keys.request.body == "json":
                 self.used.add(Placeholder("", "params"))
             else:
-                yield from self._text(path, node, allowed, names)
+                yield from self._check_text(path, node, allowed, names)
         elif not isinstance(node, bool | int | float):
             yield path, Said("must be a text, a number, true or false, a table or a list; write times as texts")
 
-    def _each(self, path: KeyPath, node: Mapping[str, Any]) -> Iterator[KeyFault]:
+    def _check_each(self, path: KeyPath, node: Mapping[str, Any]) -> Iterator[KeyFault]:
         kind = str(node["each"]).strip("{}?")
         if kind not in LISTS or set(node) != {"each", "item"}:
             yield path, Said('a table with each has an item, and nothing else; each is "{files}" or "{headers}"')
             return
         self.used.add(Placeholder("", kind))
         names = frozenset(OF_FILE if kind == "files" else OF_HEADER)
-        yield from self._node((*path, "item"), node["item"], names)
+        yield from self._check_node((*path, "item"), node["item"], names)
 
-    def _text(
+    def _check_text(
         self, path: KeyPath, text: str, allowed: Sequence[str] = ("settings", "secret", "params"),
         names: frozenset[str] = frozenset(OF_LETTER),
     ) -> Iterator[KeyFault]:  # fmt: skip
         try:
-            parts = split(text)
+            parts = split_text(text)
         except ValueError as error:
             yield path, str(error)
             return
-        yield from self._known(path, parts, allowed, names)
+        yield from self._check_known(path, parts, allowed, names)
 
-    def _known(self, path: KeyPath, parts: Parts, allowed: Sequence[str], names: frozenset[str]) -> Iterator[KeyFault]:
+    def _check_known(
+        self, path: KeyPath, parts: Parts, allowed: Sequence[str], names: frozenset[str]
+    ) -> Iterator[KeyFault]:
         of: dict[str, Mapping[str, Any]] = {"settings": self.keys.settings, "secret": self.keys.secret}
-        for one in placeholders(parts):
+        for one in list_placeholders(parts):
             self.used.add(one)
             if one.space == "secret":
                 self._of_secret.add(one.name)
@@ -257,7 +259,7 @@ class DescriptionCheck:
                     ),
                 )
 
-    def _batch(self) -> Iterator[KeyFault]:
+    def _check_batch(self) -> Iterator[KeyFault]:
         request, answer = self.keys.request, self.keys.answer
         if request.batch == 1:
             for part, value in (("request", request.batch_in), ("answer", answer.batch_in)):
@@ -269,11 +271,11 @@ class DescriptionCheck:
         if request.recipients and not answer.one_id:
             yield ("answer",), Said("needs one_id = true: a form that is one for all letters has one answer")
         for name, text in [("url", request.url), *request.headers.items()]:
-            if any(not one.space or one.space == "params" for one in _safely(text)):
+            if any(not one.space or one.space == "params" for one in _find_placeholders(text)):
                 path = ("request", name) if name == "url" else ("request", "headers", name)
                 yield path, Said("is one for all letters of a batch, and names what each has of its own")
 
-    def _promises(self) -> Iterator[KeyFault]:
+    def _check_promises(self) -> Iterator[KeyFault]:
         dedupe, lookup = self.keys.dedupe, self.keys.lookup
         if dedupe and not any(not one.space and one.name == "reference" for one in self.used):
             yield ("dedupe",), Said("the request carries no {reference} by which the vendor could know a repeat")
@@ -281,7 +283,7 @@ class DescriptionCheck:
             yield ("dedupe",), Said("is for one letter a call: a batch is not repeated as it was")
         if lookup is None:
             return
-        if not at_one_server(lookup.url, self.keys.request.url):
+        if not is_same_server(lookup.url, self.keys.request.url):
             yield ("lookup", "url"), Said("must be at the server of request.url: scheme, host and port")
         if lookup.proves == "both" and not lookup.contract:
             yield (
@@ -289,11 +291,11 @@ class DescriptionCheck:
                 Said('both needs contract = "...", where the vendor says that it finds all it has'),
             )
 
-    def _signature(self, signature: Signature) -> Iterator[KeyFault]:
+    def _check_signature(self, signature: Signature) -> Iterator[KeyFault]:
         path, sent = ("reports", "signature"), set(self.used)
-        yield from self._text((*path, "over"), signature.over, (), SIGNED)
+        yield from self._check_text((*path, "over"), signature.over, (), SIGNED)
         if signature.key is not None:
-            yield from self._text((*path, "key"), signature.key, ("secret",))
+            yield from self._check_text((*path, "key"), signature.key, ("secret",))
             if not re.fullmatch(r"\{secret\.[^{}?]+\}", signature.key):
                 yield (
                     (*path, "key"),
@@ -303,18 +305,18 @@ class DescriptionCheck:
 
     def _look_up_url(self, url: str) -> Iterator[KeyFault]:
         before = set(self.used)
-        yield from self._url(("lookup", "url"), url.replace("{reference}", "reference"))
+        yield from self._check_url(("lookup", "url"), url.replace("{reference}", "reference"))
         self.used = before
         if "{reference}" not in url:
             yield ("lookup", "url"), Said("must name {reference}")
 
 
-def at_one_server(one: str, other: str) -> bool:
+def is_same_server(one: str, other: str) -> bool:
     """Return True if both URLs have the same scheme, host and port."""
-    return _server(one) == _server(other)
+    return _server_of(one) == _server_of(other)
 
 
-def _server(url: str) -> tuple[str, str, int | None]:
+def _server_of(url: str) -> tuple[str, str, int | None]:
     place = urlsplit(url)
     try:
         port = place.port
@@ -323,17 +325,17 @@ def _server(url: str) -> tuple[str, str, int | None]:
     return place.scheme, place.hostname or "", port or {"http": 80, "https": 443}[place.scheme]
 
 
-def _safely(text: str) -> list[Placeholder]:
+def _find_placeholders(text: str) -> list[Placeholder]:
     try:
-        return list(placeholders(split(text)))
+        return list(list_placeholders(split_text(text)))
     except ValueError:
         return []
 
 
-def parser(setting: Setting) -> Any:
+def setting_parser(setting: Setting) -> Any:
     """Return a parser for a setting's text. It raises ValueError with a sentence that follows the setting's name."""
 
-    def parse(value: Any) -> Any:
+    def parse_setting(value: Any) -> Any:
         if setting.kind == "flag":
             word = str(value).strip().lower()
             if word not in ("true", "false", "yes", "no"):
@@ -349,4 +351,4 @@ def parser(setting: Setting) -> Any:
             raise ValueError(Said("has not the form %(pattern)s", pattern=setting.pattern))
         return value.strip()
 
-    return parse
+    return parse_setting

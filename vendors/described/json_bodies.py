@@ -10,7 +10,7 @@ import orjson
 
 from vendors.adapters.base import Letter
 from vendors.described.bodies import FilledValues, bound_getter, bound_parts
-from vendors.described.placeholders import ATTRIBUTES, Parts, Placeholder, split
+from vendors.described.placeholders import ATTRIBUTES, Parts, Placeholder, split_text
 
 MISSING: Any = object()
 """What is left out of its table or list."""
@@ -18,7 +18,7 @@ MISSING: Any = object()
 
 def json_body(content: Mapping[str, Any], values: FilledValues) -> Callable[[Letter], bytes]:
     """Return a function that renders the JSON for a letter."""
-    made = _json(content, values)
+    made = _compile_node(content, values)
     if callable(made):
         return lambda letter: orjson.dumps(made(letter), default=dict)  # for mappings other than dict
     constant = orjson.dumps(made)
@@ -36,21 +36,21 @@ class _Attribute:
         return self.of_letter(letter)
 
 
-def _json(node: Any, values: FilledValues) -> Any:
+def _compile_node(node: Any, values: FilledValues) -> Any:
     """Compile a node into a constant, or into a function that returns a letter's value or MISSING."""
     if isinstance(node, str):
         return _json_text(node, values)
     if isinstance(node, dict) and "each" in node:
-        return _each(node, values)
+        return _compile_each(node, values)
     if isinstance(node, dict):
-        made = {name: _json(value, values) for name, value in node.items()}
-        return _table({name: value for name, value in made.items() if value is not MISSING})
+        made = {name: _compile_node(value, values) for name, value in node.items()}
+        return _compile_table({name: value for name, value in made.items() if value is not MISSING})
     if isinstance(node, list):
-        return _list([value for one in node if (value := _json(one, values)) is not MISSING])
+        return _compile_list([value for one in node if (value := _compile_node(one, values)) is not MISSING])
     return node
 
 
-def _table(made: dict[str, Any]) -> Any:
+def _compile_table(made: dict[str, Any]) -> Any:
     own = [(name, value) for name, value in made.items() if callable(value)]
     if not own:
         return made
@@ -59,7 +59,7 @@ def _table(made: dict[str, Any]) -> Any:
         return lambda letter: dict(zip(names, of_letter(letter), strict=True))
     base = {name: None if callable(value) else orjson.Fragment(orjson.dumps(value)) for name, value in made.items()}
 
-    def table(letter: Any) -> dict[str, Any]:
+    def make_table(letter: Any) -> dict[str, Any]:
         found: dict[str, Any] = base.copy()
         for name, of_letter in own:
             value = of_letter(letter)
@@ -69,17 +69,17 @@ def _table(made: dict[str, Any]) -> Any:
                 found[name] = value
         return found
 
-    return table
+    return make_table
 
 
-def _list(made: list[Any]) -> Any:
+def _compile_list(made: list[Any]) -> Any:
     if not any(map(callable, made)):
         return made
-    makers = [value if callable(value) else _constant(value) for value in made]
+    makers = [value if callable(value) else _make_constant(value) for value in made]
     return lambda letter: [value for make in makers if (value := make(letter)) is not MISSING]
 
 
-def _constant(value: Any) -> Callable[[Any], Any]:
+def _make_constant(value: Any) -> Callable[[Any], Any]:
     return lambda _: value
 
 
@@ -92,7 +92,7 @@ def _json_text(text: str, values: FilledValues) -> Any:
     bare = text.strip()
     if bare in ("{params}", "{params?}"):
         return _Attribute("params")
-    parts = split(bare)
+    parts = split_text(bare)
     if len(parts) == 1 and isinstance(parts[0], Placeholder) and parts[0].space == "settings":
         value = values["settings"].get(parts[0].name, "")
         if not isinstance(value, str):  # a flag or a number
@@ -112,25 +112,25 @@ def _text_of(parts: Parts, values: FilledValues) -> Callable[[Any], Any]:
             return _Attribute(only.name)
         of_letter = bound_getter(only, values)
         return (lambda letter: of_letter(letter) or MISSING) if only.optional else of_letter
-    makers = [bound_getter(part, values) if isinstance(part, Placeholder) else _constant(part) for part in parts]
+    makers = [bound_getter(part, values) if isinstance(part, Placeholder) else _make_constant(part) for part in parts]
     needed = [bound_getter(part, values) for part in parts if isinstance(part, Placeholder) and part.optional]
 
-    def text(letter: Any) -> Any:
+    def make_text(letter: Any) -> Any:
         if needed and not all(one(letter) for one in needed):
             return MISSING
         return "".join([make(letter) for make in makers])
 
-    return text
+    return make_text
 
 
-def _each(node: Mapping[str, Any], values: FilledValues) -> Callable[[Letter], Any]:
-    item = _json(node["item"], values)
-    make = item if callable(item) else _constant(item)
+def _compile_each(node: Mapping[str, Any], values: FilledValues) -> Callable[[Letter], Any]:
+    item = _compile_node(node["item"], values)
+    make = item if callable(item) else _make_constant(item)
     optional = "?" in node["each"]
     of_letter = attrgetter("attachments" if "files" in node["each"] else "headers")
 
-    def listed(letter: Letter) -> Any:
+    def make_list(letter: Letter) -> Any:
         found = of_letter(letter)
         return MISSING if optional and not found else [make(one) for one in found]
 
-    return listed
+    return make_list

@@ -17,7 +17,7 @@ import orjson
 
 from vendors.adapters.base import Attachment, Letter
 from vendors.adapters.letter_faults import LetterFault, LetterPart
-from vendors.adapters.segments import in_gsm
+from vendors.adapters.segments import fits_gsm
 from vendors.said import Said
 
 _PART = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
@@ -51,7 +51,7 @@ SENDERS = frozenset({"sender", "sender.digits"})
 Parts = tuple[str | Placeholder, ...]
 
 
-def _from(letter: Letter) -> str:
+def _format_sender(letter: Letter) -> str:
     """Format the sender like `Velma <post@example.com>`, with the name quoted."""
     origin = letter.origin
     if origin is None or not origin.name:
@@ -67,7 +67,7 @@ OF_LETTER: Mapping[str, Callable[[Letter], str]] = {
     "recipient.digits": lambda letter: letter.recipient.removeprefix("+"),
     "text": lambda letter: letter.text if letter.html else letter.body,
     "html": lambda letter: letter.body if letter.html else "",
-    "from": _from,
+    "from": _format_sender,
     "from.address": lambda letter: letter.origin.address if letter.origin else "",
     "from.name": lambda letter: letter.origin.name if letter.origin else "",
     "reply_to": lambda letter: letter.origin.reply_to if letter.origin else "",
@@ -87,7 +87,7 @@ LISTS = frozenset({"files", "headers"})
 """What `each` can stand for."""
 
 
-def _base64(one: Attachment) -> str:
+def _encode_file(one: Attachment) -> str:
     if not one.part:
         one.part = base64.b64encode(one.content)
     return one.part.decode()
@@ -97,13 +97,13 @@ OF_FILE: Mapping[str, Callable[[Any], str]] = {
     "file.name": lambda one: one.name,
     "file.type": lambda one: one.content_type,
     "file.cid": lambda one: one.cid,
-    "file.base64": _base64,
+    "file.base64": _encode_file,
 }
 OF_HEADER: Mapping[str, Callable[[Any], str]] = {"header.name": lambda one: one[0], "header.value": lambda one: one[1]}
 """Of one file, and of one header, within `each`."""
 
 
-def split(text: str) -> Parts:
+def split_text(text: str) -> Parts:
     """Split a text into constants and placeholders. Raises ValueError with a sentence that follows its key."""
     parts: list[str | Placeholder] = []
     constant, begin = "", 0
@@ -120,12 +120,12 @@ def split(text: str) -> Parts:
         if constant:
             parts.append(constant)
         constant = ""
-        parts.append(_placeholder(found[1]))
+        parts.append(_parse_placeholder(found[1]))
     constant += text[begin:]
     return tuple([*parts, constant] if constant or not parts else parts)
 
 
-def _placeholder(text: str) -> Placeholder:
+def _parse_placeholder(text: str) -> Placeholder:
     name = text.strip()
     optional = name.endswith("?")
     name = name.removesuffix("?").strip()
@@ -135,11 +135,11 @@ def _placeholder(text: str) -> Placeholder:
     return Placeholder("", name, optional)
 
 
-def placeholders(parts: Parts) -> Iterator[Placeholder]:
+def list_placeholders(parts: Parts) -> Iterator[Placeholder]:
     return (part for part in parts if isinstance(part, Placeholder))
 
 
-def as_text(value: Any) -> str:
+def value_as_text(value: Any) -> str:
     """Return a list's field, or a setting, as text."""
     if isinstance(value, str):
         return value
@@ -150,53 +150,53 @@ def as_text(value: Any) -> str:
     return orjson.dumps(value, default=dict).decode()
 
 
-def alphabet(gsm: str, unicode: str) -> Callable[[Letter], str]:
+def alphabet_getter(gsm: str, unicode: str) -> Callable[[Letter], str]:
     """Return a function that gives the vendor's name of the alphabet an SMS needs (3GPP TS 23.038)."""
 
-    def name(letter: Letter) -> str:
-        return gsm if in_gsm(OF_LETTER["text"](letter)) else unicode
+    def name_alphabet(letter: Letter) -> str:
+        return gsm if fits_gsm(OF_LETTER["text"](letter)) else unicode
 
-    return name
+    return name_alphabet
 
 
-def sender(placeholder: Placeholder, default: str) -> Callable[[Letter], str]:
+def sender_getter(placeholder: Placeholder, default: str) -> Callable[[Letter], str]:
     """Return a function that gives the sender of an SMS; `default` serves letters without an origin."""
     if not default:
-        return getter(placeholder)
+        return value_getter(placeholder)
     of_letter = OF_LETTER[placeholder.name]
     default = default.removeprefix("+") if placeholder.name == "sender.digits" else default
     return lambda letter: of_letter(letter) or default
 
 
-def getter(placeholder: Placeholder) -> Callable[[Any], str]:
+def value_getter(placeholder: Placeholder) -> Callable[[Any], str]:
     """Return a function that gives the placeholder's text for a letter, file or header.
 
     It raises Unsendable if the value is missing and not optional.
     """
     if placeholder.space == "params":
-        return _param(placeholder.name, placeholder.optional)
+        return _param_getter(placeholder.name, placeholder.optional)
     of_every = {**OF_LETTER, **OF_FILE, **OF_HEADER}[placeholder.name]
     if placeholder.name in NEEDED and not placeholder.optional:
-        return _required(of_every, *NEEDED[placeholder.name])
+        return _required_getter(of_every, *NEEDED[placeholder.name])
     return of_every
 
 
-def _param(name: str, optional: bool) -> Callable[[Letter], str]:
-    def value(letter: Letter) -> str:
+def _param_getter(name: str, optional: bool) -> Callable[[Letter], str]:
+    def read_param(letter: Letter) -> str:
         if name in letter.params:
-            return as_text(letter.params[name])
+            return value_as_text(letter.params[name])
         if optional:
             return ""
         raise Unsendable(Said("the field %(name)s is missing", name=name))
 
-    return value
+    return read_param
 
 
-def _required(of_letter: Callable[[Any], str], missing: str, part: LetterPart) -> Callable[[Any], str]:
-    def value(letter: Any) -> str:
+def _required_getter(of_letter: Callable[[Any], str], missing: str, part: LetterPart) -> Callable[[Any], str]:
+    def read_required(letter: Any) -> str:
         found = of_letter(letter)
         if not found:
             raise Unsendable(missing, part)
         return found
 
-    return value
+    return read_required

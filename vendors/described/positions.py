@@ -38,12 +38,12 @@ def lines_of(source: str) -> dict[KeyPath, int]:
     found: dict[KeyPath, int] = {}
     table: KeyPath = ()
     counts: dict[KeyPath, int] = {}
-    for number, statement in _statements(source):
+    for number, statement in _split_statements(source):
         if (head := _TABLE.match(statement)) and not _KEY.match(statement):
-            table = _table(_names(head[2]), head[1] == "[[", counts)
+            table = _header_path(_split_key(head[2]), head[1] == "[[", counts)
             found.setdefault(table, number)
         elif key := _KEY.match(statement):
-            for depth in range(1, len(names := _names(key[1])) + 1):
+            for depth in range(1, len(names := _split_key(key[1])) + 1):
                 found.setdefault((*table, *names[:depth]), number)
     return found
 
@@ -62,7 +62,7 @@ def line_at(lines: dict[KeyPath, int], path: Iterable[str | int]) -> int:
     return lines.get(wanted, 1)
 
 
-def _statements(source: str) -> Iterator[tuple[int, str]]:
+def _split_statements(source: str) -> Iterator[tuple[int, str]]:
     """Yield each statement with its first line. Brackets and strings may span several lines."""
     begin = depth = counted = 0
     line = 1
@@ -81,7 +81,7 @@ def _statements(source: str) -> Iterator[tuple[int, str]]:
             begin = token.end()
 
 
-def _names(key: str) -> KeyPath:
+def _split_key(key: str) -> KeyPath:
     """Return the parts of a dotted key, unquoted."""
     node = tomllib.loads(f"{key} = 0")
     names: list[str] = []
@@ -91,7 +91,7 @@ def _names(key: str) -> KeyPath:
     return tuple(names)
 
 
-def _table(names: KeyPath, listed: bool, counts: dict[KeyPath, int]) -> KeyPath:
+def _header_path(names: KeyPath, listed: bool, counts: dict[KeyPath, int]) -> KeyPath:
     """Return the path of a table header, with the index of each list of tables on the way."""
     path: KeyPath = ()
     for depth, name in enumerate(names, start=1):

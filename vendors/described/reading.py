@@ -93,7 +93,7 @@ class Fault:
         return f"line {self.line}: {self.path}: {self.sentence}" if self.path else f"line {self.line}: {self.sentence}"
 
     @property
-    def in_settings(self) -> Said:
+    def setting_fault(self) -> Said:
         """The mistake as one of a vendor's settings."""
         line = str(self.line)
         if not self.path:
@@ -106,7 +106,7 @@ class InvalidDescription(InvalidSettings):
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         self.faults = sorted(faults, key=lambda fault: fault.line)
-        super().__init__([fault.in_settings for fault in self.faults])
+        super().__init__([fault.setting_fault for fault in self.faults])
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,18 +118,18 @@ class Description:
     used: frozenset[Placeholder]
 
     @property
-    def lists(self) -> frozenset[str]:
+    def sent_lists(self) -> frozenset[str]:
         """Return the sent names from LISTS."""
         return frozenset(one.name for one in self.used if not one.space and one.name in LISTS)
 
 
 @lru_cache(maxsize=256)
-def read(source: str) -> Description:
+def read_description(source: str) -> Description:
     """Read a stored text, or one about to be stored. Raises InvalidDescription with every unusable part.
 
     A release with stricter checks must not stop vendors that already send, so only unusable parts are refused.
     """
-    return _read(source, entered=False)
+    return _read_source(source, entered=False)
 
 
 @lru_cache(maxsize=256)
@@ -137,47 +137,48 @@ def read_entered(source: str) -> Description:
     """Read a text that a user has just entered. Raises InvalidDescription with every mistake."""
     if len(source) > LONGEST:
         raise InvalidDescription([Fault(1, "", Said("it is longer than %(most)s characters", most=LONGEST))])
-    return _read(source, entered=True)
+    return _read_source(source, entered=True)
 
 
-def _read(source: str, entered: bool) -> Description:
+def _read_source(source: str, entered: bool) -> Description:
     if entered and (line := deep_line(source)):
         raise InvalidDescription([Fault(line, "", Said("a name has more than %(most)s parts", most=str(DEEPEST)))])
     try:
         raw = tomllib.loads(source)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InvalidDescription([_syntax(str(error), source)]) from None
+        raise InvalidDescription([_syntax_fault(str(error), source)]) from None
     lines = lines_of(source)
-    keys, found = _validated(raw)
+    keys, found = _validate_keys(raw)
     shapeless = {path for path, _ in found}
     check = checks.DescriptionCheck(keys) if keys else None
     if entered:
-        found = [*secrets.suspects(raw), *found]
+        found = [*secrets.find_suspects(raw), *found]
     if check:
-        wrong = check.faults() if entered else check.unusable()
+        wrong = check.find_faults() if entered else check.find_unusable()
         found += [fault for fault in wrong if not _is_within(fault[0], shapeless)]
     if found or keys is None or check is None:
-        raise InvalidDescription([_fault(lines, path, sentence) for path, sentence in dict.fromkeys(found)])
+        raise InvalidDescription([_make_fault(lines, path, sentence) for path, sentence in dict.fromkeys(found)])
     return Description(source, keys, frozenset(check.used))
 
 
-def shipped() -> list[str]:
+def list_shipped() -> list[str]:
     """Return the names of the descriptions that come with mailhub."""
     return sorted(path.stem for path in SHIPPED.glob("*.toml"))
 
 
 def source_of(name: str) -> str:
     """Return the text of a shipped description. Raises ValueError."""
-    if name not in shipped():
+    if name not in list_shipped():
         raise ValueError(
             Said(
-                "is not the text of a description, nor the name of a shipped one: %(known)s", known=", ".join(shipped())
+                "is not the text of a description, nor the name of a shipped one: %(known)s",
+                known=", ".join(list_shipped()),
             )
         )
     return (SHIPPED / f"{name}.toml").read_text()
 
 
-def _validated(raw: dict[str, Any]) -> tuple[DescriptionKeys | None, list[KeyFault]]:
+def _validate_keys(raw: dict[str, Any]) -> tuple[DescriptionKeys | None, list[KeyFault]]:
     """Validate the keys. Returns them, or None if too much is wrong, and the mistakes in their shape.
 
     Invalid values are removed or replaced by stand-ins, so that the same run can find further mistakes.
@@ -189,10 +190,10 @@ def _validated(raw: dict[str, Any]) -> tuple[DescriptionKeys | None, list[KeyFau
         except ValidationError as error:
             errors = error.errors(include_url=False)
         known = {path for path, _ in found}
-        found += [_shape(one) for one in errors if not _is_within(_path(one), known)]
+        found += [_shape_fault(one) for one in errors if not _is_within(_error_path(one), known)]
         raw = copy.deepcopy(raw)
         for one in errors:
-            _mend(raw, _path(one), missing=one["type"] == "missing")
+            _mend_node(raw, _error_path(one), missing=one["type"] == "missing")
     return None, found
 
 
@@ -201,7 +202,7 @@ def _is_within(path: KeyPath, known: Collection[KeyPath]) -> bool:
     return any(path[:depth] in known for depth in range(1, len(path) + 1))
 
 
-def _mend(node: Any, path: KeyPath, missing: bool) -> None:
+def _mend_node(node: Any, path: KeyPath, missing: bool) -> None:
     *above, last = path
     try:
         for step in above:
@@ -214,23 +215,23 @@ def _mend(node: Any, path: KeyPath, missing: bool) -> None:
         return
 
 
-def _path(error: Any) -> KeyPath:
+def _error_path(error: Any) -> KeyPath:
     return tuple(part for part in error["loc"] if part != "[key]" and not str(part).startswith("function-"))
 
 
-def _fault(lines: dict[KeyPath, int], path: KeyPath, sentence: str) -> Fault:
+def _make_fault(lines: dict[KeyPath, int], path: KeyPath, sentence: str) -> Fault:
     return Fault(line_at(lines, path), ".".join(map(str, path)), sentence)
 
 
-def _syntax(message: str, source: str) -> Fault:
+def _syntax_fault(message: str, source: str) -> Fault:
     place = re.search(r"\(at (?:line (\d+), column (\d+)|end of document)\)", message)
     line = int(place[1]) if place and place[1] else source.count("\n") + 1
     return Fault(line, "", Said("this is not TOML: %(error)s", error=message.partition(" (at")[0]))
 
 
-def _shape(error: Any) -> KeyFault:
+def _shape_fault(error: Any) -> KeyFault:
     """Return pydantic's error as a sentence that follows the key."""
-    path = _path(error)
+    path = _error_path(error)
     kind, context = error["type"], error.get("ctx") or {}
     if kind == "missing":
         return path, Said("is missing")
@@ -239,17 +240,17 @@ def _shape(error: Any) -> KeyFault:
     if kind == "string_pattern_mismatch":
         return path, Said("has not the right form (%(pattern)s)", pattern=context["pattern"])
     if kind == "literal_error":
-        return path, Said("must be one of %(either)s", either=Said.either(context["expected"].split(" or ")))
+        return path, Said("must be one of %(either)s", either=Said.join_either(context["expected"].split(" or ")))
     if kind in ("dict_type", "model_type"):
         return path, Said("must be a table")
     if kind == "value_error":
         return path, str(context["error"])
     text = str(error["msg"])[:1].lower() + str(error["msg"])[1:]
-    values = {name: _shown(context[key]) for key, name in NAMES.items() if key in context}
+    values = {name: _show_number(context[key]) for key, name in NAMES.items() if key in context}
     forms = (Said(form, **values) for form in SHAPES.get(kind, ()))
     return path, next((said for said in forms if said == text), text)
 
 
-def _shown(value: Any) -> str:
+def _show_number(value: Any) -> str:
     """Return a number as pydantic writes it."""
     return "more" if value is None else f"{value:g}"

@@ -12,7 +12,7 @@ _PATH = ("reports", "signature")
 _WHERE = {"timestamp": ("timestamp", "timestamp_path"), "token": ("token", "token_path")}
 
 
-def faults(of: DescriptionKeys) -> Iterator[KeyFault]:
+def find_report_faults(of: DescriptionKeys) -> Iterator[KeyFault]:
     """Yield the mistakes in `[reports]`, if there is one."""
     keys = of.reports
     if of.inbound and not keys:
@@ -25,8 +25,8 @@ def faults(of: DescriptionKeys) -> Iterator[KeyFault]:
         yield ("reports", "events"), Said("is for a body of JSON")
     if keys.codes and not keys.code:
         yield ("reports", "codes"), Said("needs code, the path of the vendor's code")
-    yield from _signature(keys.signature)
-    yield from _signed(keys)
+    yield from _check_signature(keys.signature)
+    yield from _check_unsigned(keys)
 
 
 OLD_NAME = gettext_noop("[reports.codes] says %(old)s for %(codes)s; write the cause: %(better)s")
@@ -38,10 +38,10 @@ def advise_on_codes(of: DescriptionKeys) -> Iterator[Said]:
     for old, better in OLD_CODE_NAMES.items():
         found = [code for code, name in codes.items() if name == old]
         if found:
-            yield Said(OLD_NAME, old=old, codes=", ".join(found[:10]), better=Said.either(better))
+            yield Said(OLD_NAME, old=old, codes=", ".join(found[:10]), better=Said.join_either(better))
 
 
-def _signature(signature: Signature) -> Iterator[KeyFault]:
+def _check_signature(signature: Signature) -> Iterator[KeyFault]:
     scheme = signature.scheme
     for name, keys in _WHERE.items():
         there = [key for key in keys if getattr(signature, key) is not None]
@@ -64,7 +64,7 @@ def _signature(signature: Signature) -> Iterator[KeyFault]:
         yield (*_PATH, "timestamp_prefix"), Said("needs timestamp, a header that is a list, and prefix")
 
 
-def _signed(keys: ReportKeys) -> Iterator[KeyFault]:
+def _check_unsigned(keys: ReportKeys) -> Iterator[KeyFault]:
     """Yield mistakes if unsigned data would be read without naming the vendor's contract."""
     signature = keys.signature
     of_url = keys.body == "query" or keys.reference_query is not None
@@ -84,6 +84,6 @@ def _signed(keys: ReportKeys) -> Iterator[KeyFault]:
                 Said(
                     "must hold %(either)s, of which reports are read; if the vendor signs less, "
                     'say where it does: contract = "..."',
-                    either=Said.either(one),
+                    either=Said.join_either(one),
                 ),
             )

@@ -23,20 +23,20 @@ Column = Annotated[str, StringConstraints(pattern=r"^\w{1,100}$")]
 Name = Annotated[str, StringConstraints(pattern=rf"^{NAME}$")]
 
 
-def _path(value: Any) -> Any:
+def _check_path(value: Any) -> Any:
     if not isinstance(value, str) or not re.fullmatch(r"[^.\r\n]{1,100}(\.[^.\r\n]{1,100}){0,9}", value):
         raise ValueError(Said("must be a path into the answer, as id or error.code or messages.0.id"))
     return value
 
 
-def _listed(value: Any) -> Any:
+def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-AnswerPath = Annotated[str, BeforeValidator(_path)]
+AnswerPath = Annotated[str, BeforeValidator(_check_path)]
 
 
-def _statuses(value: Any) -> frozenset[int]:
+def _parse_statuses(value: Any) -> frozenset[int]:
     """Parse 400, "4xx" or a list of both into a set of statuses."""
     found: set[int] = set()
     for one in value if isinstance(value, list) and value else [value]:
@@ -49,10 +49,10 @@ def _statuses(value: Any) -> frozenset[int]:
     return frozenset(found)
 
 
-Statuses = Annotated[frozenset[int], BeforeValidator(_statuses)]
+Statuses = Annotated[frozenset[int], BeforeValidator(_parse_statuses)]
 
 
-def _compiles(value: str) -> str:
+def _check_pattern(value: str) -> str:
     try:
         re.compile(value)
     except re.error as error:
@@ -84,7 +84,7 @@ class Setting(Keys):
     """`text`, `flag` (true or false) or `number`; the last two keep their type in JSON."""
     default: str | bool | int | None = None
     """Without one the setting is required."""
-    pattern: Annotated[str, StringConstraints(max_length=200), AfterValidator(_compiles)] | None = None
+    pattern: Annotated[str, StringConstraints(max_length=200), AfterValidator(_check_pattern)] | None = None
     """A regular expression for the whole text."""
 
 
@@ -321,7 +321,7 @@ class ReportKeys(Keys):
     """`json` (up to 5 MB), `form` or `query` (the URL; both up to 64 KB)"""
     events: AnswerPath | None = None
     """Path of the list; else the body is an event or a list."""
-    kind: Annotated[list[AnswerPath], BeforeValidator(_listed), Field(min_length=1, max_length=10)]
+    kind: Annotated[list[AnswerPath], BeforeValidator(_as_list), Field(min_length=1, max_length=10)]
     """Path of the kind, or paths, the first with a word in `kinds`."""
     kinds: dict[str, _Kind] = Field(min_length=1, max_length=200)
     """Vendor's words and ours, below; others are ignored."""
@@ -333,7 +333,7 @@ class ReportKeys(Keys):
     """URL parameter with it."""
     id: AnswerPath | None = None
     """Path of the vendor's id."""
-    time: Annotated[list[AnswerPath], BeforeValidator(_listed), Field(max_length=10)] = []
+    time: Annotated[list[AnswerPath], BeforeValidator(_as_list), Field(max_length=10)] = []
     """Path of the event's time, or paths, the first present one: ISO 8601, as in mail, or Unix. Untimed bounces always
     count."""
     code: AnswerPath | None = None
@@ -355,7 +355,7 @@ class InboundKeys(Keys):
     """Path of our number."""
     text: AnswerPath
     """Path of the text."""
-    time: Annotated[list[AnswerPath], BeforeValidator(_listed), Field(max_length=10)] = []
+    time: Annotated[list[AnswerPath], BeforeValidator(_as_list), Field(max_length=10)] = []
     """Paths of its time, the first present one; else the arrival."""
 
 

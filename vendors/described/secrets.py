@@ -27,29 +27,29 @@ HIDDEN = "***"
 PROSE = ("about", "contract", "documents", "pattern")  # keys whose texts are for readers
 
 
-def suspects(node: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def find_suspects(node: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Yield the path of each text that looks like a secret, with a sentence that does not show it."""
     if isinstance(node, dict):
         for name, value in node.items():
-            yield from suspects(value, (*path, str(name)))
+            yield from find_suspects(value, (*path, str(name)))
     elif isinstance(node, list):
         for index, value in enumerate(node):
-            yield from suspects(value, (*path, index))
+            yield from find_suspects(value, (*path, index))
     elif (
         isinstance(node, str) and path[-1] not in ("about", "contract", "documents", "pattern") and path[0] != "secret"
     ):
         bare = re.sub(r"\{[^{}]*\}", "", node)
         if _FORMS.search(bare):
             yield path, Said("looks like a secret; write {secret.NAME} and enter it with manage.py credential set")
-        elif path[0] == "request" and _named(path) and len(bare) > 7 and "{" not in node:
+        elif path[0] == "request" and _is_secret_name(path) and len(bare) > 7 and "{" not in node:
             yield path, Said("has the name of a secret and a value in the file; write {secret.NAME}")
 
 
-def _named(path: tuple[str | int, ...]) -> bool:
+def _is_secret_name(path: tuple[str | int, ...]) -> bool:
     return bool(_NAMES.search(str(path[-1])))
 
 
-def hider(secret: Mapping[str, str]) -> re.Pattern[str] | None:
+def hiding_pattern(secret: Mapping[str, str]) -> re.Pattern[str] | None:
     """Return a pattern for each value of the secret, also URL-quoted, in JSON, or base64 as in basic authentication."""
     values = {value for value in secret.values() if value}
     forms = {form for value in values for form in (value, quote(value, safe=""), quote_plus(value), quote(value))}
@@ -58,8 +58,8 @@ def hider(secret: Mapping[str, str]) -> re.Pattern[str] | None:
     return re.compile("|".join(map(re.escape, sorted(forms, key=len, reverse=True)))) if forms else None
 
 
-def hidden(text: str, secret: Mapping[str, str]) -> str:
+def hide_secret(text: str, secret: Mapping[str, str]) -> str:
     """Return the text without the secret and without the value of an Authorization header."""
-    pattern = hider(secret)
+    pattern = hiding_pattern(secret)
     shown = pattern.sub(HIDDEN, text) if pattern else text
     return re.sub(r"(?im)^(authorization: \w+).*$", rf"\1 {HIDDEN}", shown)

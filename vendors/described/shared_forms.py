@@ -16,9 +16,9 @@ from urllib.parse import urlencode
 import orjson
 
 from vendors.adapters.base import Letter
-from vendors.described.bodies import FilledValues, file_parts, in_part
+from vendors.described.bodies import FilledValues, escape_part, file_parts
 from vendors.described.json_bodies import MISSING, text_maker
-from vendors.described.placeholders import as_text
+from vendors.described.placeholders import value_as_text
 from vendors.described.schema import RequestKeys, SharedFormKeys
 
 
@@ -35,7 +35,7 @@ class FormLetter:
     variables: bytes
 
     @property
-    def alike(self) -> tuple[Any, ...]:
+    def sharing_key(self) -> tuple[Any, ...]:
         """Return a key that is equal for letters that can go in one call."""
         return self.shared, self.own, tuple(map(id, self.letter.attachments))
 
@@ -61,18 +61,18 @@ class SharedForm:
 
     def read(self, letter: Letter) -> FormLetter:
         """Return the letter's part of the form. Raises ValueError or TypeError if it cannot be sent."""
-        own = dict(_made(self._own, letter))
+        own = dict(_made_values(self._own, letter))
         if self._of.headers is not None:
             own |= {f"{self._of.headers}{name}": value for name, value in letter.headers}
         variables = orjson.dumps({letter.recipient: own})[1:-1]
-        return FormLetter(letter, tuple(_made(self._shared, letter)), tuple(own), variables)
+        return FormLetter(letter, tuple(_made_values(self._shared, letter)), tuple(own), variables)
 
     def calls(self, letters: Sequence[FormLetter]) -> list[list[int]]:
         """Group letters with equal keys, never two of one recipient."""
         times: dict[tuple[Any, ...], int] = {}
         found: dict[tuple[Any, ...], list[int]] = {}
         for position, one in enumerate(letters):
-            alike = one.alike
+            alike = one.sharing_key
             whom = (alike, one.letter.recipient.lower())
             times[whom] = times.get(whom, 0) + 1
             found.setdefault((alike, times[whom]), []).append(position)
@@ -86,17 +86,17 @@ class SharedForm:
         variables = b"{" + b",".join([one.variables for one in letters]) + b"}"
         if not self._multipart:
             return urlencode([*fields, (self._of.variables, variables)]).encode()
-        parts = [self._part(name, value.encode()) for name, value in fields]
-        parts.append(self._part(self._of.variables, variables))
+        parts = [self._make_part(name, value.encode()) for name, value in fields]
+        parts.append(self._make_part(self._of.variables, variables))
         parts += [self._files(first.letter)] if self._files else []
         return b"".join([*parts, self._end])
 
-    def _part(self, name: str, value: bytes) -> bytes:
-        head = b'Content-Disposition: form-data; name="%b"\r\n\r\n' % in_part(name)
+    def _make_part(self, name: str, value: bytes) -> bytes:
+        head = b'Content-Disposition: form-data; name="%b"\r\n\r\n' % escape_part(name)
         return b"".join([self._begin, head, value, b"\r\n"])
 
 
-def _made(makers: Mapping[str, Any], letter: Letter) -> Iterator[tuple[str, str]]:
+def _made_values(makers: Mapping[str, Any], letter: Letter) -> Iterator[tuple[str, str]]:
     for name, make in makers.items():
         if (value := make(letter) if callable(make) else make) is not MISSING:
-            yield name, as_text(value)
+            yield name, value_as_text(value)

@@ -53,7 +53,7 @@ from vendors.redis_clients import AsyncScript
 NOISE = 0.01  # seconds; two clocks are never read at the same moment
 
 
-def _ticks() -> float:
+def _read_ticks() -> float:
     """Return seconds of a clock that cannot be set and, if the system has one, runs during sleep."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
@@ -65,7 +65,7 @@ class SteadyClock:
     throttle notices this instead of freeing places early.
     """
 
-    def __init__(self, wall: Callable[[], float] = time.time, ticks: Callable[[], float] = _ticks) -> None:
+    def __init__(self, wall: Callable[[], float] = time.time, ticks: Callable[[], float] = _read_ticks) -> None:
         self._wall, self._ticks = wall, ticks
         self._offset = wall() - ticks()
         self._step, self._since = 0.0, ticks()
@@ -73,7 +73,7 @@ class SteadyClock:
     def __call__(self) -> float:
         return self._offset + self._ticks()
 
-    def settle(self, patience: float) -> None:
+    def settle_clock(self, patience: float) -> None:
         """Adopt a changed wall clock after `patience` seconds, when all earlier places have expired."""
         now, step = self._ticks(), self._wall() - self()
         if abs(step - self._step) > NOISE:
@@ -130,14 +130,14 @@ class _Script:
         """`redis_clock`: replaces Redis's TIME (Unix seconds); only for tests with a virtual clock."""
         self._drift, self._clock, self._redis_clock = drift, clock, redis_clock
 
-    def _head(self, verb: str) -> list[str | int]:
-        server = "" if self._redis_clock is None else _micro(self._redis_clock())
-        return [verb, server, _micro(self._clock())]
+    def _request_head(self, verb: str) -> list[str | int]:
+        server = "" if self._redis_clock is None else _to_micros(self._redis_clock())
+        return [verb, server, _to_micros(self._clock())]
 
-    def _window(self, seconds: float) -> int:
-        return _micro(seconds + min(MARGIN_MOST, seconds * self._drift))
+    def _window_micros(self, seconds: float) -> int:
+        return _to_micros(seconds + min(MARGIN_MOST, seconds * self._drift))
 
-    def _acquire(
+    def _acquire_request(
         self, scope: Scope, grant_id: str, want: int, least: int, hold: float, note: str, waiter: str, letters: Letters,
         asker: SharedAsk | None,
     ) -> Ask:  # fmt: skip
@@ -145,40 +145,42 @@ class _Script:
         of_receivers = [scope.receivers[receiver] for receiver in receivers]
         every = [scope.limits, *(of_vendor + of_credential for of_vendor, of_credential in of_receivers)]
         longest = max((limit.seconds for limits in every for limit in limits), default=0)
-        self._clock.settle(hold + longest + MARGIN_MOST)
-        request: list[str | int] = [scope.generation, scope.credential_id, grant_id, want, least, _micro(hold)]
+        self._clock.settle_clock(hold + longest + MARGIN_MOST)
+        request: list[str | int] = [scope.generation, scope.credential_id, grant_id, want, least, _to_micros(hold)]
         shares = (asker.name, asker.as_text()) if asker else ("", "")
-        args = [*self._head("acquire"), *request, len(scope.vendor_limits), note, waiter, *shares]
-        args += self._limits(scope.limits)
+        args = [*self._request_head("acquire"), *request, len(scope.vendor_limits), note, waiter, *shares]
+        args += self._limit_args(scope.limits)
         if receivers:
-            args.append(_runs(letters, receivers))
-            seal = _seal(scope.generation, scope.receivers_version)
+            args.append(_letter_runs(letters, receivers))
+            seal = _window_seal(scope.generation, scope.receivers_version)
             for of_vendor, of_credential in of_receivers:
-                args += [seal, len(of_vendor), *self._limits(of_vendor + of_credential)]
-        return _keys(scope.vendor_id, [scope.credential_id], *receivers), args
+                args += [seal, len(of_vendor), *self._limit_args(of_vendor + of_credential)]
+        return _window_keys(scope.vendor_id, [scope.credential_id], *receivers), args
 
-    def _limits(self, limits: Sequence[Limit]) -> list[str | int]:
+    def _limit_args(self, limits: Sequence[Limit]) -> list[str | int]:
         args: list[str | int] = [len(limits)]
         for limit in limits:
-            args += [limit.units, self._window(limit.seconds)]
+            args += [limit.units, self._window_micros(limit.seconds)]
         return args
 
-    def _done(self, scope: Scope, places: Iterable[str], receivers: Mapping[str, Iterable[str]] | None) -> Ask:
+    def _done_request(self, scope: Scope, places: Iterable[str], receivers: Mapping[str, Iterable[str]] | None) -> Ask:
         found = scope.receivers if receivers is None else receivers
-        args = [*self._head("done"), " ".join(places)]
+        args = [*self._request_head("done"), " ".join(places)]
         if receivers:
             args += ["", *(" ".join(of_receiver) for of_receiver in receivers.values())]
-        return _keys(scope.vendor_id, [scope.credential_id], *found), args
+        return _window_keys(scope.vendor_id, [scope.credential_id], *found), args
 
-    def _cancel(self, scope: Scope, places: Iterable[str], counted: bool) -> Ask:
-        keys = _keys(scope.vendor_id, [scope.credential_id], *scope.receivers)
-        return keys, [*self._head("cancel"), " ".join(places), int(counted)]
+    def _cancel_request(self, scope: Scope, places: Iterable[str], counted: bool) -> Ask:
+        keys = _window_keys(scope.vendor_id, [scope.credential_id], *scope.receivers)
+        return keys, [*self._request_head("cancel"), " ".join(places), int(counted)]
 
-    def _rebuild(self, vendor_id: int, seal: str, reach: float, entries: Iterable[LedgerEntry], receiver: str) -> Ask:
+    def _rebuild_request(
+        self, vendor_id: int, seal: str, reach: float, entries: Iterable[LedgerEntry], receiver: str
+    ) -> Ask:
         nth: dict[int, int] = {}
-        rows = [f"{nth.setdefault(cred, len(nth) + 1)} {_micro(left)} {n}" for cred, left, n in entries]
-        request: list[str | int] = [seal, self._window(reach), " ".join(map(str, nth)), " ".join(rows)]
-        return _keys(vendor_id, nth, of=receiver), [*self._head("rebuild"), *request]
+        rows = [f"{nth.setdefault(cred, len(nth) + 1)} {_to_micros(left)} {n}" for cred, left, n in entries]
+        request: list[str | int] = [seal, self._window_micros(reach), " ".join(map(str, nth)), " ".join(rows)]
+        return _window_keys(vendor_id, nth, of=receiver), [*self._request_head("rebuild"), *request]
 
 
 class Throttle(_Script):
@@ -191,7 +193,7 @@ class Throttle(_Script):
         super().__init__(**clocks)
         self._redis, self._script = redis, redis.register_script(SCRIPT)
 
-    def _run(self, ask: Ask) -> Any:
+    def _run_script(self, ask: Ask) -> Any:
         try:
             return self._script(keys=ask[0], args=ask[1])
         except RedisError as error:
@@ -219,11 +221,13 @@ class Throttle(_Script):
         other does. No cost is above Scope.dearest_for; one above a warm-up's limit of today finds no room. `asker`: the
         sponsors for which it asks; beside others it gets what their weights give them. Its wants add up to `want`.
         """
-        if refusal := _refusal(scope, want, least):
+        if refusal := _refuse_early(scope, want, least):
             return refusal
-        grant = _promise(want, hold)
-        reply = self._run(self._acquire(scope, grant.id, want, least, hold, note, waiter, letters, asker))
-        return _answer(reply, grant, letters, asker)
+        grant = _promise_grant(want, hold)
+        reply = self._run_script(
+            self._acquire_request(scope, grant.id, want, least, hold, note, waiter, letters, asker)
+        )
+        return _read_answer(reply, grant, letters, asker)
 
     def done(self, scope: Scope, places: Iterable[str], receivers: Mapping[str, Iterable[str]] | None = None) -> None:
         """Report that the calls of these places have ended. Places of several grants may be mixed.
@@ -231,14 +235,14 @@ class Throttle(_Script):
         `receivers`: the places for each receiver with limits; None: unknown. Omitting the report, or sending it late or
         twice, can only make the throttle slower.
         """
-        self._run(self._done(scope, places, receivers))
+        self._run_script(self._done_request(scope, places, receivers))
 
     def cancel(self, scope: Scope, places: Iterable[str], counted: bool = False) -> None:
         """Free places immediately. Only legal for places whose call never started and never will.
 
         `counted`: the ledger may hold them, so they count in the windows as calls that end now.
         """
-        self._run(self._cancel(scope, places, counted))
+        self._run_script(self._cancel_request(scope, places, counted))
 
     def places(self, scope: Scope, most: int = 10_000) -> tuple[list[float], list[float]]:
         """Return, for meters and forecasts, when each place of the vendor and of the credential ended, oldest first.
@@ -251,7 +255,7 @@ class Throttle(_Script):
         """Return `places` of each scope in one round trip to Redis."""
         pipe = self._redis.pipeline(transaction=False)
         for scope, most in asked:
-            for key in _keys(scope.vendor_id, [scope.credential_id]):
+            for key in _window_keys(scope.vendor_id, [scope.credential_id]):
                 pipe.zrevrangebyscore(key, "(+inf", "(0", start=0, num=most, withscores=True)
         try:
             found = [[row[1] / 1e6 for row in reversed(rows)] for rows in pipe.execute()]
@@ -265,7 +269,7 @@ class Throttle(_Script):
         pipe = self._redis.pipeline(transaction=False)
         for vendor_id, seconds in lengths.items():
             for since in seconds:
-                pipe.zcount(_keys(vendor_id, [])[0], f"({_micro(now - since)}", "(+inf")
+                pipe.zcount(_window_keys(vendor_id, [])[0], f"({_to_micros(now - since)}", "(+inf")
         try:
             found = iter(pipe.execute())
         except RedisError as error:
@@ -278,9 +282,15 @@ class Throttle(_Script):
         None if Redis lost its log since this generation began. Without a generation: all that Redis remembers.
         """
         known = "" if generation is None else generation
-        reply = self._run((_keys(vendor_id, []), [*self._head("granted"), known, _micro(since)]))
-        word, cut = _parsed(reply)
-        return _trail(reply[2], bool(cut), {*_texts(reply[3])}, {*_texts(reply[4])}) if word == "trail" else None
+        reply = self._run_script(
+            (_window_keys(vendor_id, []), [*self._request_head("granted"), known, _to_micros(since)])
+        )
+        word, cut = _parse_reply(reply)
+        return (
+            _parse_trail(reply[2], bool(cut), {*_decode_texts(reply[3])}, {*_decode_texts(reply[4])})
+            if word == "trail"
+            else None
+        )
 
     def rebuild(
         self,
@@ -300,8 +310,8 @@ class Throttle(_Script):
         from now by the ledger's clock and are negative for calls that have ended. Grants of an older generation missing
         from `entries` must be fenced. `version`: of a receiver's limits (Vendor.receivers_version).
         """
-        seal = _seal(generation, version)
-        word, number = _parsed(self._run(self._rebuild(vendor_id, seal, reach, entries, receiver)))
+        seal = _window_seal(generation, version)
+        word, number = _parse_reply(self._run_script(self._rebuild_request(vendor_id, seal, reach, entries, receiver)))
         if word == "skewed":
             return Skewed(number / 1e6)
         return Lost() if word == "lost" else None
@@ -314,9 +324,9 @@ class AsyncThrottle(_Script):
         super().__init__(**clocks)
         self._script = AsyncScript(redis, SCRIPT)
 
-    async def _run(self, ask: Ask) -> Any:
+    async def _run_script(self, ask: Ask) -> Any:
         try:
-            return await self._script.run(*ask)
+            return await self._script.run_script(*ask)
         except RedisError as error:
             raise ThrottleUnreachable(str(error)) from error
 
@@ -332,26 +342,28 @@ class AsyncThrottle(_Script):
         asker: SharedAsk | None = None,
     ) -> AcquireResult:
         """See Throttle.acquire."""
-        if refusal := _refusal(scope, want, least):
+        if refusal := _refuse_early(scope, want, least):
             return refusal
-        grant = _promise(want, hold)
-        reply = await self._run(self._acquire(scope, grant.id, want, least, hold, note, waiter, letters, asker))
-        return _answer(reply, grant, letters, asker)
+        grant = _promise_grant(want, hold)
+        reply = await self._run_script(
+            self._acquire_request(scope, grant.id, want, least, hold, note, waiter, letters, asker)
+        )
+        return _read_answer(reply, grant, letters, asker)
 
     async def done(
         self, scope: Scope, places: Iterable[str], receivers: Mapping[str, Iterable[str]] | None = None
     ) -> None:
         """See Throttle.done."""
-        await self._run(self._done(scope, places, receivers))
+        await self._run_script(self._done_request(scope, places, receivers))
 
     async def cancel(self, scope: Scope, places: Iterable[str], counted: bool = False) -> None:
         """See Throttle.cancel."""
-        await self._run(self._cancel(scope, places, counted))
+        await self._run_script(self._cancel_request(scope, places, counted))
 
 
-def _trail(rows: list[Any], cut: bool, used: set[str], in_flight: set[str]) -> Trail:
+def _parse_trail(rows: list[Any], cut: bool, used: set[str], in_flight: set[str]) -> Trail:
     found: dict[str, Granted] = {}
-    for entry, score in zip(_texts(rows[::2]), rows[1::2], strict=True):
+    for entry, score in zip(_decode_texts(rows[::2]), rows[1::2], strict=True):
         grant, units, note = entry.split(" ", 2)
         if int(units) > 0:
             marks = grant in used, grant in in_flight
@@ -361,49 +373,52 @@ def _trail(rows: list[Any], cut: bool, used: set[str], in_flight: set[str]) -> T
     return Trail(tuple(one for one in found.values() if one.units > 0), cut)
 
 
-def _texts(texts: list[Any]) -> list[str]:
+def _decode_texts(texts: list[Any]) -> list[str]:
     return [text.decode() if isinstance(text, bytes) else text for text in texts]
 
 
-def _micro(seconds: float) -> int:
+def _to_micros(seconds: float) -> int:
     return round(seconds * 1_000_000)
 
 
-def _keys(vendor_id: int, credential_ids: Iterable[int], *receivers: str, of: str = "") -> list[str]:
+def _window_keys(vendor_id: int, credential_ids: Iterable[int], *receivers: str, of: str = "") -> list[str]:
     """Return the keys of the vendor and the credentials. The hash tag keeps them in one slot of a Redis Cluster.
 
     A receiver has a log of its own, of the same kind: its window counts beside those of vendor and credential. of: the
     keys of that receiver alone; receivers: theirs follow, in pairs.
     """
     vendor, ids = f"mailhub:{{v{vendor_id}}}", list(credential_ids)
-    keys = [f"{vendor}{_part(of)}:window", *(f"{vendor}{_part(of)}:c{credential_id}" for credential_id in ids)]
+    keys = [
+        f"{vendor}{_receiver_suffix(of)}:window",
+        *(f"{vendor}{_receiver_suffix(of)}:c{credential_id}" for credential_id in ids),
+    ]
     for receiver in receivers:
-        keys += [f"{vendor}{_part(receiver)}:window", f"{vendor}{_part(receiver)}:c{ids[0]}"]
+        keys += [f"{vendor}{_receiver_suffix(receiver)}:window", f"{vendor}{_receiver_suffix(receiver)}:c{ids[0]}"]
     return keys
 
 
-def _part(receiver: str) -> str:
+def _receiver_suffix(receiver: str) -> str:
     return f":r:{receiver}" if receiver else ""
 
 
-def _runs(letters: Letters, receivers: Sequence[str]) -> str:
+def _letter_runs(letters: Letters, receivers: Sequence[str]) -> str:
     """Return the letters as the script takes them: number of the receiver (0: none), cost and count of equal ones."""
     numbers = {"": 0} | {receiver: number for number, receiver in enumerate(receivers, start=1)}
     runs = ((receiver, cost, len(list(run))) for (receiver, cost), run in groupby(letters))
     return " ".join(f"{numbers[receiver]} {cost} {count}" for receiver, cost, count in runs)
 
 
-def _seal(generation: int, version: int | None) -> str:
+def _window_seal(generation: int, version: int | None) -> str:
     """Return what vouches for a window. version: of a receiver's limits; under others it may lack calls."""
     return str(generation) if version is None else f"{generation}.{version}"
 
 
-def _promise(want: int, hold: float) -> Grant:
+def _promise_grant(want: int, hold: float) -> Grant:
     """Return a grant with a random id. A counter could repeat after a fork or in a restored Redis."""
     return Grant(secrets.token_urlsafe(9), want, time.monotonic() + hold)
 
 
-def _refusal(scope: Scope, want: int, least: int) -> Paused | Never | None:
+def _refuse_early(scope: Scope, want: int, least: int) -> Paused | Never | None:
     if not 1 <= least <= want:
         raise ValueError(f"ask for at least one place and no less than {least}, not {want}")
     smallest = min((limit.units for limit in scope.limits), default=want)
@@ -412,8 +427,8 @@ def _refusal(scope: Scope, want: int, least: int) -> Paused | Never | None:
     return Never(smallest) if least > smallest else None
 
 
-def _answer(reply: list[Any], grant: Grant, letters: Letters, asker: SharedAsk | None) -> AcquireResult:
-    word, number = _parsed(reply)
+def _read_answer(reply: list[Any], grant: Grant, letters: Letters, asker: SharedAsk | None) -> AcquireResult:
+    word, number = _parse_reply(reply)
     if word in ("grant", "full"):
         names = dict.fromkeys(receiver for receiver, _ in letters if receiver)
         units = dict(zip(names, map(int, reply[4::2]), strict=True))
@@ -428,6 +443,6 @@ def _answer(reply: list[Any], grant: Grant, letters: Letters, asker: SharedAsk |
     return Skewed(number / 1e6) if word == "skewed" else Lost()
 
 
-def _parsed(reply: list[Any]) -> tuple[str, int]:
+def _parse_reply(reply: list[Any]) -> tuple[str, int]:
     word = reply[0].decode() if isinstance(reply[0], bytes) else reply[0]
     return word, int(reply[1]) if len(reply) > 1 else 0

@@ -16,7 +16,7 @@ from django.utils import timezone
 from vendors import adapters, configuration
 from vendors.adapters.options import InvalidSettings, NoSecret
 from vendors.configuration import LimitSpec
-from vendors.instants import checked
+from vendors.instants import check_instant
 from vendors.models import LONGEST_WINDOW, Credential, Vendor
 
 NamedRow = TypeVar("NamedRow", bound=Model)
@@ -24,7 +24,7 @@ MOST_SECRET = 10_000  # characters
 """How the reason of a pause begins that ends when the secret is entered."""
 
 
-def person() -> str:
+def shell_user() -> str:
     """Return the user of this shell; "unknown" for a user without a name, as in some containers."""
     try:
         return getpass.getuser()
@@ -32,16 +32,16 @@ def person() -> str:
         return "unknown"
 
 
-def from_now(**span: float) -> datetime:
+def parse_from_now(**span: float) -> datetime:
     """Return the time in so many days or hours. Raises CommandError."""
     try:
-        return checked(timezone.now() + timedelta(**span))
+        return check_instant(timezone.now() + timedelta(**span))
     except (ValueError, OverflowError):
         ((unit, number),) = span.items()
         raise CommandError(f"there is no time {number:g} {unit} from now") from None
 
 
-def pairs(typed: Iterable[str]) -> dict[str, str]:
+def parse_pairs(typed: Iterable[str]) -> dict[str, str]:
     """Parse KEY=VALUE ... Raises CommandError."""
     found: dict[str, str] = {}
     for word in typed:
@@ -53,15 +53,15 @@ def pairs(typed: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def windows(typed: Iterable[str]) -> list[LimitSpec]:
+def parse_windows(typed: Iterable[str]) -> list[LimitSpec]:
     """Parse N/SECONDS ...: at most N calls in any window of SECONDS. Sorted by seconds."""
-    found = [_window(word) for word in typed]
+    found = [_parse_window(word) for word in typed]
     if len({seconds for _, seconds in found}) < len(found):
         raise CommandError("two limits have the same window")
     return sorted(found, key=lambda window: window[1])
 
 
-def _window(word: str) -> LimitSpec:
+def _parse_window(word: str) -> LimitSpec:
     units, slash, seconds = word.partition("/")
     try:
         window = int(units), float(seconds)
@@ -84,22 +84,22 @@ def find_named(
     return found
 
 
-def vendor(slug: str) -> Vendor:
+def find_vendor(slug: str) -> Vendor:
     return find_named(Vendor.objects.all(), slug, f"there is no vendor {slug!r}; there are", "slug")
 
 
-def owner(name: str) -> Any:
+def find_owner(name: str) -> Any:
     """Return the sponsor of that name; None for an empty name: the installation."""
     sponsor: Any = Vendor._meta.get_field("owner").related_model  # imports may not go up to campaigns
     complaint = f"there is no sponsor {name!r}; there are"
     return find_named(sponsor.objects.all(), name, complaint, most=20) if name else None
 
 
-def credential(of: Vendor, name: str) -> Credential:
+def find_credential(of: Vendor, name: str) -> Credential:
     return find_named(of.credentials.all(), name, f"{of.slug} has no credential {name!r}; it has")
 
 
-def settings(adapter: str, typed: Mapping[str, Any]) -> dict[str, Any]:
+def parse_settings(adapter: str, typed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the given settings with the adapter's types, without defaults for the others."""
     try:
         cleaned = adapters.load(adapter).validate(typed)
@@ -110,9 +110,9 @@ def settings(adapter: str, typed: Mapping[str, Any]) -> dict[str, Any]:
     return {key: cleaned[key] for key in typed}
 
 
-def secret(of: Vendor, typed: Iterable[str], file: str | None) -> dict[str, str]:
+def read_secret(of: Vendor, typed: Iterable[str], file: str | None) -> dict[str, str]:
     """Return the secret from HEADER=VALUE ... and a JSON file, checked by the adapter. No error shows a value."""
-    found = (_read(file) if file else {}) | pairs(typed)
+    found = (_read_json(file) if file else {}) | parse_pairs(typed)
     try:
         adapters.load(of.adapter).for_credential(of.settings, found)
     except LookupError as error:
@@ -122,7 +122,7 @@ def secret(of: Vendor, typed: Iterable[str], file: str | None) -> dict[str, str]
     return found
 
 
-def check_secret(of: Vendor, row: Credential) -> None:
+def check_has_secret(of: Vendor, row: Credential) -> None:
     """Check that a credential about to be used has the secret its adapter requires."""
     try:
         configuration.require_secret(row)
@@ -132,18 +132,18 @@ def check_secret(of: Vendor, row: Credential) -> None:
         ) from None
 
 
-def first_secret(of: Vendor, file: str | None) -> dict[str, Any]:
+def read_first_secret(of: Vendor, file: str | None) -> dict[str, Any]:
     """Return fields for a new vendor's first credential: its secret, or a pause if a required one is missing."""
     if file:
-        return {"secret": secret(of, [], file)}
+        return {"secret": read_secret(of, [], file)}
     try:
         adapters.load(of.adapter).for_credential(of.settings, {})
     except NoSecret as error:
-        return configuration.until_secret(error)
+        return configuration.paused_until_secret(error)
     return {}
 
 
-def _read(file: str) -> dict[str, str]:
+def _read_json(file: str) -> dict[str, str]:
     try:
         found = json.loads(Path(file).read_text())
     except OSError as error:
@@ -168,15 +168,15 @@ def one_secret(file: str) -> str:
     return found
 
 
-def check(row: Model) -> None:
+def check_row(row: Model) -> None:
     """Validate the row with its model. Raises CommandError."""
     try:
         row.full_clean(validate_unique=False, validate_constraints=False)
     except ValidationError as error:
-        raise refused(error) from None
+        raise refused_error(error) from None
 
 
-def refused(error: ValidationError) -> CommandError:
+def refused_error(error: ValidationError) -> CommandError:
     """Return a model's complaints about a row, a line for each field."""
     faults = (f"{field}: {' '.join(texts)}" for field, texts in error.message_dict.items())
     return CommandError("\n".join(fault.removeprefix("__all__: ") for fault in faults))
@@ -184,11 +184,11 @@ def refused(error: ValidationError) -> CommandError:
 
 def check_same(row: Model, wanted: Mapping[str, Any], *further: str) -> None:
     """Raise CommandError if an existing row differs from the arguments, or if there are further differences."""
-    if faults := [*differences(row, wanted), *further]:
+    if faults := [*list_differences(row, wanted), *further]:
         raise CommandError(f"{row} is already there, and differs: " + "; ".join(faults))
 
 
-def differences(row: Model, wanted: Mapping[str, Any]) -> list[str]:
+def list_differences(row: Model, wanted: Mapping[str, Any]) -> list[str]:
     """Say in sentences where an existing row differs from the arguments; secrets are not shown."""
     return [
         f"{name} is another one" if name == "secret" else f"{name} is {getattr(row, name)}, not {value}"

@@ -20,11 +20,11 @@ from vendors.adapters.http_client import Client, Response
 from vendors.adapters.options import InvalidSettings
 from vendors.described import reading, report_checks
 from vendors.described.adapter import Described
-from vendors.described.secrets import hidden
+from vendors.described.secrets import hide_secret
 from vendors.management import arguments, moving
 from vendors.management import facts as history
 from vendors.management.facts import vendor_facts
-from vendors.management.output import tell
+from vendors.management.output import write_result
 from vendors.models import Vendor
 from vendors.outcomes import Accepted, CallError, InDoubt, NotSent, Outcome
 
@@ -53,39 +53,39 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--from", dest="sender", metavar="ADDRESS", help="of the test e-mail")
 
 
-def describe(out: OutputWrapper, err: OutputWrapper, options: Mapping[str, Any]) -> None:
+def run_describe(out: OutputWrapper, err: OutputWrapper, options: Mapping[str, Any]) -> None:
     """Run the command. Raises CommandError with each mistake of the file on its own line."""
     if not options["file"]:
-        _show(out, options)
+        _show_description(out, options)
         return
-    source = _source(options["file"])
+    source = _read_source(options["file"])
     try:
         found = reading.read_entered(source)
     except reading.InvalidDescription as error:
         name = options["file"]
         raise CommandError("\n".join(f"{name}:{fault}".replace(":line ", ":", 1) for fault in error.faults)) from None
     if options["trial"]:
-        _try(out, source, options)
+        _try_letter(out, source, options)
     elif options["vendor"]:
-        _give(out, err, source, options)
+        _give_description(out, err, source, options)
     else:
-        tell(out, _summary(found), _facts(found), options["json"])
+        write_result(out, _write_summary(found), _description_facts(found), options["json"])
 
 
-def _source(name: str) -> str:
-    if name in reading.shipped() and not Path(name).exists():
+def _read_source(name: str) -> str:
+    if name in reading.list_shipped() and not Path(name).exists():
         return reading.source_of(name)
     try:
         with sys.stdin.buffer if name == "-" else Path(name).open("rb") as file:
             return file.read(4 * reading.LONGEST + 1).decode()
     except OSError as error:
-        known = ", ".join(reading.shipped())
+        known = ", ".join(reading.list_shipped())
         raise CommandError(f"{name}: {error.strerror}; the shipped descriptions are {known}") from None
     except UnicodeDecodeError:
         raise CommandError(f"{name} is not a text in UTF-8") from None
 
 
-def _facts(found: reading.Description) -> dict[str, Any]:
+def _description_facts(found: reading.Description) -> dict[str, Any]:
     keys = found.keys
     settings = [
         {"name": name, "about": one.about, "required": one.default is None} for name, one in keys.settings.items()
@@ -93,7 +93,7 @@ def _facts(found: reading.Description) -> dict[str, Any]:
     return {"name": keys.vendor.name, "channel": keys.vendor.channel, "settings": settings, "secret": keys.secret}
 
 
-def _summary(found: reading.Description) -> str:
+def _write_summary(found: reading.Description) -> str:
     keys = found.keys
     lines = [f"{keys.vendor.name} ({keys.vendor.channel}): no mistake"]
     lines += [
@@ -105,31 +105,31 @@ def _summary(found: reading.Description) -> str:
     return "\n".join(lines)
 
 
-def _show(out: OutputWrapper, options: Mapping[str, Any]) -> None:
+def _show_description(out: OutputWrapper, options: Mapping[str, Any]) -> None:
     if not options["vendor"]:
         raise CommandError("say which FILE, or --for SLUG to see the description that a vendor has", returncode=2)
-    row = arguments.vendor(options["vendor"])
+    row = arguments.find_vendor(options["vendor"])
     if row.adapter != "described":
         raise CommandError(f"{row.slug} has the adapter {row.adapter}, and so no description")
     out.write(row.settings["description"], ending="")
 
 
-def _give(out: OutputWrapper, err: OutputWrapper, source: str, options: Mapping[str, Any]) -> None:
-    row = arguments.vendor(options["vendor"])
+def _give_description(out: OutputWrapper, err: OutputWrapper, source: str, options: Mapping[str, Any]) -> None:
+    row = arguments.find_vendor(options["vendor"])
     if row.adapter != "described":
         raise CommandError(f"{row.slug} has the adapter {row.adapter}; a description is for vendors with described")
-    typed = arguments.pairs(options["values"])
-    wanted = arguments.settings("described", {**row.settings, **typed, "description": source})
+    typed = arguments.parse_pairs(options["values"])
+    wanted = arguments.parse_settings("described", {**row.settings, **typed, "description": source})
     same = wanted == row.settings
     row.settings = wanted
     moving.agree_on_vendor(err, row, options)
-    with history.kept(row, vendor_facts):
-        by = records.Actor(arguments.person())
+    with history.log_changes(row, vendor_facts):
+        by = records.Actor(arguments.shell_user())
         forgotten = configuration.save_vendor(row, ["settings"], by, options["same_account"])
     said = [f"{row.slug}: {'already so' if same else 'changed; jobs that are taken from now on are sent by it'}"]
     said += [f"{login} is paused: {login.paused_reason}" for login in forgotten]
     row.refresh_from_db()
-    tell(out, "\n".join(said), vendor_facts(row), options["json"])
+    write_result(out, "\n".join(said), vendor_facts(row), options["json"])
 
 
 # --- a test letter ----------------------------------------------------------------------------------------------------
@@ -161,31 +161,36 @@ class _WatchedClient(Client):
         return self.seen.answer
 
 
-def _try(out: OutputWrapper, source: str, options: Mapping[str, Any]) -> None:
+def _try_letter(out: OutputWrapper, source: str, options: Mapping[str, Any]) -> None:
     if not options["to"]:
         raise CommandError("a test letter really goes out: say to whom with --to", returncode=2)
-    settings = arguments.settings("described", {**arguments.pairs(options["values"]), "description": source})
-    secret = arguments.secret(Vendor(adapter="described", settings=settings), (), options["secret_file"])
+    settings = arguments.parse_settings(
+        "described", {**arguments.parse_pairs(options["values"]), "description": source}
+    )
+    secret = arguments.read_secret(Vendor(adapter="described", settings=settings), (), options["secret_file"])
     origin = Origin(options["sender"]) if options["sender"] else None
-    params = arguments.pairs(options["fields"])
+    params = arguments.parse_pairs(options["fields"])
     letter = Letter(f"{uuid4()}-0", options["to"], options["subject"], options["body"], params, options["html"],
                     origin=origin)  # fmt: skip
     try:
-        seen, outcome = asyncio.run(_send(Described(settings, secret), letter))
+        seen, outcome = asyncio.run(_send_watched(Described(settings, secret), letter))
     except InvalidSettings as error:
         raise CommandError("\n".join(error.errors)) from None
-    shown = _shown(seen, secret)
+    shown = _shown_exchange(seen, secret)
     facts = {"reference": letter.reference, "outcome": type(outcome).__name__, "said": str(outcome), **shown}
     parts = [f"{name}:\n{text}" for name, text in shown.items() if text]
-    result = hidden(
-        f"{_meaning(outcome)} Its reference was {letter.reference}. No limit of mailhub counts this call.", secret
+    result = hide_secret(
+        f"{_explain_outcome(outcome)} Its reference was {letter.reference}. No limit of mailhub counts this call.",
+        secret,
     )
-    tell(out, "\n\n".join([*parts, result]), facts | {"said": hidden(str(outcome), secret)}, options["json"])
+    write_result(
+        out, "\n\n".join([*parts, result]), facts | {"said": hide_secret(str(outcome), secret)}, options["json"]
+    )
     if not isinstance(outcome, Accepted):
         raise CommandError("the test letter was not accepted")
 
 
-async def _send(adapter: Described, letter: Letter) -> tuple[_Seen, Outcome]:
+async def _send_watched(adapter: Described, letter: Letter) -> tuple[_Seen, Outcome]:
     """Send as a sender does, with a client that records."""
     adapter.client = _WatchedClient
     _WatchedClient.seen = seen = _Seen()
@@ -197,20 +202,20 @@ async def _send(adapter: Described, letter: Letter) -> tuple[_Seen, Outcome]:
     return seen, outcome
 
 
-def _shown(seen: _Seen, secret: Mapping[str, str]) -> dict[str, str]:
-    def text(raw: bytes) -> str:
-        return hidden(raw.decode("utf-8", "replace").replace("\r\n", "\n"), secret)[:MOST_SHOWN]
+def _shown_exchange(seen: _Seen, secret: Mapping[str, str]) -> dict[str, str]:
+    def show_bytes(raw: bytes) -> str:
+        return hide_secret(raw.decode("utf-8", "replace").replace("\r\n", "\n"), secret)[:MOST_SHOWN]
 
     answer = ""
     if seen.answer is not None:
         head = b"".join(b"%b: %b\n" % line for line in seen.answer.lines)
-        answer = f"HTTP {seen.answer.status}\n" + text(head + b"\n" + seen.answer.body)
+        answer = f"HTTP {seen.answer.status}\n" + show_bytes(head + b"\n" + seen.answer.body)
     elif seen.error is not None:
-        answer = hidden(seen.error.reason, secret)
-    return {"request": text(seen.request), "answer": answer}
+        answer = hide_secret(seen.error.reason, secret)
+    return {"request": show_bytes(seen.request), "answer": answer}
 
 
-def _meaning(outcome: Outcome) -> str:
+def _explain_outcome(outcome: Outcome) -> str:
     match outcome:
         case Accepted():
             return f"Accepted: the vendor's id is {outcome.vendor_id}."

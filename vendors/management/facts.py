@@ -16,56 +16,56 @@ from vendors.condition.values import Condition, describe_condition
 from vendors.health import HealthStatus
 from vendors.instants import write_time
 from vendors.limits.values import Limit
-from vendors.management.arguments import person
-from vendors.management.output import word
+from vendors.management.arguments import shell_user
+from vendors.management.output import value_word
 from vendors.models import Credential, Mailcaster, Vendor
 from vendors.said import Said, gettext_noop
 
 
-def added(row: models.Model) -> None:
-    _write(row, Said(gettext_noop("added")), ADDITION)
+def log_added(row: models.Model) -> None:
+    _write_entry(row, Said(gettext_noop("added")), ADDITION)
 
 
-def removed(row: models.Model) -> None:
+def log_removed(row: models.Model) -> None:
     """Log the removal. Call it before the row is deleted, in the same transaction."""
-    _write(row, Said(gettext_noop("removed")), DELETION)
+    _write_entry(row, Said(gettext_noop("removed")), DELETION)
 
 
-def changed(row: models.Model, change: str) -> None:
-    _write(row, change, CHANGE)
+def log_changed(row: models.Model, change: str) -> None:
+    _write_entry(row, change, CHANGE)
 
 
 @contextmanager
-def kept(row: models.Model, facts: Callable[[Any], Mapping[str, Any]]) -> Iterator[None]:
+def log_changes(row: models.Model, facts: Callable[[Any], Mapping[str, Any]]) -> Iterator[None]:
     """Run the block in a transaction and log each changed fact of the row, old and new."""
     with transaction.atomic():
-        before = facts(_fresh(row))
+        before = facts(_stored_row(row))
         yield
-        after = facts(_fresh(row))
+        after = facts(_stored_row(row))
         parts = [
-            history.change(name, _as_shown(before[name]), _as_shown(value))
+            history.change_sentence(name, _show_value(before[name]), _show_value(value))
             for name, value in after.items()
             if before[name] != value
         ]
         if parts:
-            changed(row, Said.joined("; ", parts))
+            log_changed(row, Said.join_parts("; ", parts))
 
 
-def _as_shown(value: object) -> str:
+def _show_value(value: object) -> str:
     """Return a value as the commands show it, where words of the program can be told from a person's."""
-    shown = word(value)
+    shown = value_word(value)
     if not shown:
         return Said(gettext_noop("none"))
     return Said(gettext_noop("yes")) if value is True else shown
 
 
-def _fresh(row: models.Model) -> models.Model:
+def _stored_row(row: models.Model) -> models.Model:
     """Return the row as stored now, without cached relations."""
     return type(row)._default_manager.get(pk=row.pk)
 
 
-def _write(row: models.Model, change: str, flag: int) -> None:
-    history.record(history.Actor(person()), type(row), [(row.pk, change)], flag=flag)
+def _write_entry(row: models.Model, change: str, flag: int) -> None:
+    history.record_changes(history.Actor(shell_user()), type(row), [(row.pk, change)], flag=flag)
 
 
 def vendor_facts(row: Vendor) -> dict[str, Any]:
@@ -75,8 +75,8 @@ def vendor_facts(row: Vendor) -> dict[str, Any]:
         "owner": row.owner.name if row.owner else None,
         "channel": row.channel,
         "adapter": row.adapter,
-        "settings": history.brief(row.settings),
-        "limits": [_limit(limit) for limit in row.limits.all() if limit.credential_id is None],
+        "settings": history.shorten_settings(row.settings),
+        "limits": [_limit_text(limit) for limit in row.limits.all() if limit.credential_id is None],
         "credentials": [login.name for login in row.credentials.all()],
         "casters": [caster.name for caster in row.mailcasters.all()],
         "threshold": row.small_audience_threshold,
@@ -84,9 +84,9 @@ def vendor_facts(row: Vendor) -> dict[str, Any]:
         "dispatch_at": f"{row.dispatch_at:%H:%M}",
         "time_zone": row.time_zone,
         "weekdays": row.weekdays,
-        "catch_up": _span(row.catch_up),
+        "catch_up": _span_text(row.catch_up),
         "sandbox": row.sandbox,
-        "paused": _paused(row),
+        "paused": _pause_reason(row),
     }
 
 
@@ -116,7 +116,7 @@ def shown_condition(condition: Condition, *, as_json: bool) -> dict[str, Any]:
 def status_facts(row: Vendor, condition: Condition, status: HealthStatus, reports: Mapping[str, int]) -> dict[str, Any]:
     return {
         "slug": row.slug,
-        "paused": _paused(row),
+        "paused": _pause_reason(row),
         "condition": condition_facts(condition),
         "state": status.state,
         "good": status.good,
@@ -136,9 +136,9 @@ def credential_facts(row: Credential) -> dict[str, Any]:
         "vendor": row.vendor.slug,
         "name": row.name,
         "exclusive": row.exclusive,
-        "limits": [_limit(limit) for limit in row.limits.all()],
+        "limits": [_limit_text(limit) for limit in row.limits.all()],
         "secret": sorted(row.secret),  # only the names
-        "paused": _paused(row),
+        "paused": _pause_reason(row),
         "retry_after_until": row.retry_after_until,
         "brake": "held" if row.brake_held_at else "on" if row.braked_at else None,
     }
@@ -161,16 +161,16 @@ def limit_texts(row: Vendor) -> list[str]:
     return [str(Limit(one.units, one.seconds)) for one in row.limits.all() if one.credential_id is None]
 
 
-def _limit(row: Any) -> str:
+def _limit_text(row: Any) -> str:
     return f"{row.units}/{row.seconds:g}"
 
 
-def _span(span: timedelta) -> str:
+def _span_text(span: timedelta) -> str:
     """Format hours and minutes, and seconds if there are any (a form can store them)."""
     minutes, seconds = divmod(round(span.total_seconds()), 60)
     return f"{minutes // 60}:{minutes % 60:02}" + (f":{seconds:02}" if seconds else "")
 
 
-def _paused(row: Vendor | Credential) -> str | None:
+def _pause_reason(row: Vendor | Credential) -> str | None:
     """Return the reason if it is paused, else None."""
     return (row.paused_reason or "yes") if row.paused else None

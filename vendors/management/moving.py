@@ -26,17 +26,17 @@ def agree_on_vendor(err: OutputWrapper, row: Vendor, options: Mapping[str, Any])
 
     Raises CommandError if the answer is no.
     """
-    if not options["same_account"] and configuration.moves(row):
-        _agree(err, row, destinations.count_doubts(row), options)
+    if not options["same_account"] and configuration.moved_fields(row):
+        _demand_agreement(err, row, destinations.count_doubts(row), options)
 
 
 def agree_on_secret(err: OutputWrapper, row: Credential, options: Mapping[str, Any]) -> None:
     """Do the same for a new secret, which may belong to another account."""
     if not options["same_account"]:
-        _agree(err, row, destinations.count_doubts(row.vendor, row), options)
+        _demand_agreement(err, row, destinations.count_doubts(row.vendor, row), options)
 
 
-def _agree(err: OutputWrapper, row: Vendor | Credential, doubts: int, options: Mapping[str, Any]) -> None:
+def _demand_agreement(err: OutputWrapper, row: Vendor | Credential, doubts: int, options: Mapping[str, Any]) -> None:
     if not doubts:
         return
     messages = count_of(doubts, "message is", "messages are")

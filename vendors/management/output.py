@@ -19,7 +19,7 @@ NARROW = 12  # least columns for a name, which is cut off after its second line
 PIPE_WIDTH = 200  # columns; a pipe does not have a width
 
 
-def tell(out: OutputWrapper, sentence: str, facts: Mapping[str, Any], as_json: bool) -> None:
+def write_result(out: OutputWrapper, sentence: str, facts: Mapping[str, Any], as_json: bool) -> None:
     """Write the result of a command as a sentence, or as JSON."""
     if as_json:
         write_json(out, [facts])
@@ -27,7 +27,7 @@ def tell(out: OutputWrapper, sentence: str, facts: Mapping[str, Any], as_json: b
         out.write(sentence)
 
 
-def wrapped(out: OutputWrapper, sentence: str) -> str:
+def wrap_sentence(out: OutputWrapper, sentence: str) -> str:
     """Wrap a sentence between words to a terminal's width; a terminal itself would break words."""
     width = get_terminal_size().columns
     return (
@@ -76,7 +76,7 @@ def write_file(out: OutputWrapper, name: str, rows: int, write: Callable[[TextIO
     out.write(f"{name}: {count_of(rows, 'row')}")
 
 
-def word(value: object) -> str:
+def value_word(value: object) -> str:
     """Return a value as text for a table or a sentence."""
     if value is None or value is False:
         return ""
@@ -85,11 +85,11 @@ def word(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, list):
-        return ", ".join(map(word, value))
+        return ", ".join(map(value_word, value))
     return str(value)
 
 
-def fitting(
+def fitting_columns(
     columns: Sequence[str],
     rows: Sequence[Mapping[str, Any]],
     spare: Sequence[str],
@@ -101,24 +101,28 @@ def fitting(
     A long text is wrapped instead of displacing a column.
     """
     left, gone = list(columns), list(spare)
-    wide = _needed(columns, rows, names)
+    wide = _needed_widths(columns, rows, names)
     while gone and sum(wide[name] + GAP for name in left) - GAP > width:
         left.remove(gone.pop(0))
     return left
 
 
-def _needed(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, int]:
+def _needed_widths(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, int]:
     """Return the least width of each column."""
     most = {name: NARROW if name in names else WIDEST for name in columns}
-    return {name: max(len(name), *(min(most[name], len(_cell(name, row[name]))) for row in rows)) for name in columns}
+    return {
+        name: max(len(name), *(min(most[name], len(_cell_text(name, row[name]))) for row in rows)) for name in columns
+    }
 
 
-def _widths(
+def _column_widths(
     columns: Sequence[str], rows: Sequence[Mapping[str, Any]], names: Sequence[str], width: int
 ) -> dict[str, int]:
     """Return the widths of the names' columns. They share the remaining space, none wider than its longest text."""
-    least = _needed(columns, rows, names)
-    whole = {name: max(len(name), *(len(_cell(name, row[name])) for row in rows)) for name in columns if name in names}
+    least = _needed_widths(columns, rows, names)
+    whole = {
+        name: max(len(name), *(len(_cell_text(name, row[name])) for row in rows)) for name in columns if name in names
+    }
     free = width - GAP * (len(columns) - 1) - sum(least[name] for name in columns if name not in names)
     found: dict[str, int] = {}
     for name in sorted(whole, key=lambda one: whole[one]):
@@ -149,8 +153,8 @@ def _write_table(
 
     terminal = out.isatty()
     console = Console(force_terminal=terminal, width=None if terminal else PIPE_WIDTH, highlight=False)
-    columns = fitting(columns, rows, spare, console.width, names)
-    widths = _widths(columns, rows, names, console.width)
+    columns = fitting_columns(columns, rows, spare, console.width, names)
+    widths = _column_widths(columns, rows, names, console.width)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         number = type(rows[0][column]) is int
@@ -159,12 +163,12 @@ def _write_table(
             column.replace("_", " "), justify=side, overflow="fold", no_wrap=number, width=widths.get(column)
         )
     for row in rows:
-        cells = ((column, _cell(column, row[column])) for column in columns)
+        cells = ((column, _cell_text(column, row[column])) for column in columns)
         table.add_row(*(escape(_two_lines(text, widths[name]) if name in widths else text) for name, text in cells))
     with console.capture() as text:
         console.print(table)
     out.write("\n".join(line.rstrip() for line in text.get().splitlines()))
 
 
-def _cell(column: str, value: object) -> str:
-    return str(value) if column in NAMES and value else word(value)
+def _cell_text(column: str, value: object) -> str:
+    return str(value) if column in NAMES and value else value_word(value)

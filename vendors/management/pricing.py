@@ -11,7 +11,7 @@ from django.core.management.base import CommandError, OutputWrapper
 from vendors import prices
 from vendors.history import Actor
 from vendors.management import arguments
-from vendors.management.output import tell, write_rows
+from vendors.management.output import write_result, write_rows
 from vendors.models import Price
 from vendors.prices import NotAPrice
 
@@ -28,34 +28,36 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--reason", default="", help="why past days get another price")
 
 
-def price(out: OutputWrapper, slug: str, options: Mapping[str, Any]) -> None:
+def run_price(out: OutputWrapper, slug: str, options: Mapping[str, Any]) -> None:
     """Show the prices, or add one."""
-    row = arguments.vendor(slug)
-    login = arguments.credential(row, options["credential"]) if options["credential"] else None
+    row = arguments.find_vendor(slug)
+    login = arguments.find_credential(row, options["credential"]) if options["credential"] else None
     if options["amount"] is None:
         found = Price.objects.filter(vendor=row, **({"credential": login} if login else {}))
-        write_rows(out, map(_facts, found.select_related("credential")), options["json"], SHOWN)
+        write_rows(out, map(_price_facts, found.select_related("credential")), options["json"], SHOWN)
         return
     if options["currency"] is None:
         raise CommandError("say the currency, too: vendor price SLUG 0.0075 EUR", returncode=2)
     wanted = Price(
         vendor=row,
         credential=login,
-        since=_day(options["since"]),
+        since=_parse_day(options["since"]),
         currency=options["currency"],
-        per_unit=_amount(options["amount"]),
-        per_message=_amount(options["per_message"]),
+        per_unit=_parse_amount(options["amount"]),
+        per_message=_parse_amount(options["per_message"]),
         reason=options["reason"].strip(),
     )
-    arguments.check(wanted)
+    arguments.check_row(wanted)
     try:
-        new = prices.add(wanted, Actor(arguments.person()))
+        new = prices.add_price(wanted, Actor(arguments.shell_user()))
     except NotAPrice as error:
         raise CommandError(f"{slug}: {error} (--reason)") from None
-    tell(out, f"{login or slug}: {wanted}: {'added' if new else 'already so'}", _facts(wanted), options["json"])
+    write_result(
+        out, f"{login or slug}: {wanted}: {'added' if new else 'already so'}", _price_facts(wanted), options["json"]
+    )
 
 
-def _amount(text: str) -> Decimal:
+def _parse_amount(text: str) -> Decimal:
     try:
         found = Decimal(text)
     except InvalidOperation:
@@ -65,16 +67,16 @@ def _amount(text: str) -> Decimal:
     return found
 
 
-def _day(text: str | None) -> date:
+def _parse_day(text: str | None) -> date:
     if text is None:
-        return prices.today()
+        return prices.pricing_day()
     try:
         return date.fromisoformat(text)
     except ValueError:
         raise CommandError(f"{text!r} is not a day: write it like 2026-12-01") from None
 
 
-def _facts(row: Price) -> dict[str, Any]:
+def _price_facts(row: Price) -> dict[str, Any]:
     return {
         "vendor": row.vendor.slug,
         "credential": row.credential.name if row.credential else None,

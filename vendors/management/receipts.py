@@ -11,8 +11,8 @@ from django.utils import timezone
 
 from vendors import adapters, report_keys
 from vendors.management import arguments
-from vendors.management.facts import changed, vendor_facts
-from vendors.management.output import tell
+from vendors.management.facts import log_changed, vendor_facts
+from vendors.management.output import write_result
 from vendors.models import Credential
 from vendors.said import Said, gettext_noop
 
@@ -31,22 +31,22 @@ NOT_TAKEN = (
 NEW_SECRET = gettext_noop("a new secret for receipts"), gettext_noop("a new secret for receipts of %(login)s")
 
 
-def _of(forms: tuple[str, str], login: Credential | None) -> Said:
+def _receipts_sentence(forms: tuple[str, str], login: Credential | None) -> Said:
     """Return the sentence about a vendor's reports, or about those of one credential."""
     return Said(forms[1], login=login.name) if login else Said(forms[0])
 
 
-def receipts(out: OutputWrapper, slug: str, options: Mapping[str, Any]) -> None:
+def run_receipts(out: OutputWrapper, slug: str, options: Mapping[str, Any]) -> None:
     """Store a secret, create one, or revoke them."""
-    row = arguments.vendor(slug)
-    login = arguments.credential(row, options["credential"]) if options["credential"] else None
+    row = arguments.find_vendor(slug)
+    login = arguments.find_credential(row, options["credential"]) if options["credential"] else None
     if options["off"]:
         with transaction.atomic():
-            if gone := report_keys.revoke(row, login):
-                changed(row, _of(NOT_TAKEN, login))
-        result = _of(NOT_TAKEN, login) if gone else "there was no secret"
+            if gone := report_keys.revoke_keys(row, login):
+                log_changed(row, _receipts_sentence(NOT_TAKEN, login))
+        result = _receipts_sentence(NOT_TAKEN, login) if gone else "there was no secret"
         row.refresh_from_db()
-        tell(out, f"{slug}: {result}", vendor_facts(row), options["json"])
+        write_result(out, f"{slug}: {result}", vendor_facts(row), options["json"])
         return
     if not adapters.load(row.adapter).sends_reports(row.settings):
         raise CommandError(f"{slug}: as it is set up it sends no receipts; see the setting receipts of its adapter")
@@ -56,15 +56,15 @@ def receipts(out: OutputWrapper, slug: str, options: Mapping[str, Any]) -> None:
         given = arguments.one_secret(options["secret_file"])
         try:
             with transaction.atomic():
-                report_keys.enter(row, given, timezone.now(), login)
-                changed(row, _of(NEW_SECRET, login))
+                report_keys.enter_key(row, given, timezone.now(), login)
+                log_changed(row, _receipts_sentence(NEW_SECRET, login))
         except ValueError as error:
             raise CommandError(f"{slug}: the secret is not stored: {error}") from None
         note = f"Its secret is stored. It reports to {address}; an older secret ends in a day."
-        tell(out, note, facts, options["json"])
+        write_result(out, note, facts, options["json"])
         return
     with transaction.atomic():
-        secret = report_keys.rotate(row, timezone.now(), login)
-        changed(row, _of(NEW_SECRET, login))
+        secret = report_keys.rotate_key(row, timezone.now(), login)
+        log_changed(row, _receipts_sentence(NEW_SECRET, login))
     note = f"This is shown once. The vendor signs with it what it posts to {address}; an older one ends in a day."
-    tell(out, f"{secret}\n{note}", facts | {"secret": secret}, options["json"])
+    write_result(out, f"{secret}\n{note}", facts | {"secret": secret}, options["json"])

@@ -23,19 +23,19 @@ class Verb(NamedTuple):
     with_json: bool
 
 
-def argument(*names: str, **settings: Any) -> AddArgument:
+def declare_argument(*names: str, **settings: Any) -> AddArgument:
     """Declare an argument of a verb; takes what argparse's add_argument takes."""
     return methodcaller("add_argument", *names, **settings)
 
 
-def verb(about: str, *arguments: AddArgument, with_json: bool = True) -> Callable[[Method], Method]:
+def declare_verb(about: str, *arguments: AddArgument, with_json: bool = True) -> Callable[[Method], Method]:
     """Declare a method do_VERB: its help, and functions that add arguments to its parser, in this order."""
 
-    def declare(method: Method) -> Method:
+    def declare_method(method: Method) -> Method:
         vars(method)["verb"] = Verb(about, arguments, with_json)
         return method
 
-    return declare
+    return declare_method
 
 
 class ResourceCommand(BaseCommand):
@@ -65,14 +65,14 @@ class ResourceCommand(BaseCommand):
         self.as_json = options.get("json", False)
         getattr(self, f"do_{options['verb']}")(**options)
 
-    def tell(self, sentence: str, facts: Mapping[str, Any]) -> None:
+    def write_result(self, sentence: str, facts: Mapping[str, Any]) -> None:
         """Write a result as a sentence, or its facts as JSON."""
-        output.tell(self.stdout, sentence, facts, self.as_json)
+        output.write_result(self.stdout, sentence, facts, self.as_json)
 
-    def tell_row(self, row: Any, sentence: str) -> None:
+    def write_row(self, row: Any, sentence: str) -> None:
         """Write what became of a row, or the row's facts, as they are stored, as JSON."""
         row.refresh_from_db()
-        self.tell(f"{row}: {sentence}", self.row_facts(row))
+        self.write_result(f"{row}: {sentence}", self.row_facts(row))
 
     def write_rows(self, rows: Iterable[Any]) -> None:
         """Write the facts of rows as a table, or as JSON."""

@@ -167,7 +167,7 @@ class ReceiverLimit(models.Model):
         ]
 
     def __str__(self) -> str:
-        return Said.joined(": ", [self.receiver, self.terms])
+        return Said.join_parts(": ", [self.receiver, self.terms])
 
     @property
     def terms(self) -> Said:

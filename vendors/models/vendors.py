@@ -27,7 +27,7 @@ from vendors.models.constraints import SentenceCheck
 from vendors.said import Said
 
 
-def _fernet() -> MultiFernet:
+def _make_fernet() -> MultiFernet:
     keys = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]  # the first encrypts, all decrypt
     return MultiFernet([Fernet(base64.urlsafe_b64encode(hashlib.sha256(str(k).encode()).digest())) for k in keys])
 
@@ -48,12 +48,12 @@ class EncryptedJSONField(_TextField):
     def from_db_value(self, value: str | None, expression: Any, connection: Any) -> Any:
         """Return the decrypted object. Raises Unreadable."""
         try:
-            return json.loads(_fernet().decrypt(value)) if value else {}
+            return json.loads(_make_fernet().decrypt(value)) if value else {}
         except InvalidToken:
             raise Unreadable("SECRET_KEY and SECRET_KEY_FALLBACKS do not open a stored secret") from None
 
     def get_prep_value(self, value: Any) -> str:
-        token = bytes(_fernet().encrypt(json.dumps(value or {}).encode()))
+        token = bytes(_make_fernet().encrypt(json.dumps(value or {}).encode()))
         return token.decode()
 
     def to_python(self, value: Any) -> Any:

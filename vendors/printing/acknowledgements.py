@@ -46,12 +46,12 @@ class AcknowledgementFile(NamedTuple):
     """Whether its last line has an end."""
 
 
-def read(content: bytes, now: datetime, row: int = 2) -> AcknowledgementFile:
+def read_acknowledgements(content: bytes, now: datetime, row: int = 2) -> AcknowledgementFile:
     """Read the rows. `now`: the time of reading, since rows have none. `row`: number of the first row of data."""
     reported: list[Reported] = []
     strange: list[str] = []
     left_out, number = 0, row - 1
-    for number, found in enumerate(_rows(content), start=row):
+    for number, found in enumerate(_split_rows(content), start=row):
         kind = (found.get("status") or "").lower()
         reference = found.get("reference") or ""
         if reference and kind in STATUSES:
@@ -68,22 +68,22 @@ def read(content: bytes, now: datetime, row: int = 2) -> AcknowledgementFile:
     return AcknowledgementFile(reported, strange, left_out, number - row + 1, content.endswith((b"\n", b"\r")))
 
 
-def _rows(content: bytes) -> Iterator[dict[str, str]]:
+def _split_rows(content: bytes) -> Iterator[dict[str, str]]:
     """Yield the complete rows as dictionaries by column name.
 
     Each line is one row, whatever quotes it contains. So an unclosed quote spoils only its own row.
     """
     if not _has_columns(content):
         return
-    first, *lines = _LINE_END.split(_text(content))[:-1]
-    delimiter = _delimiter(first)
-    names = [one.strip().lower() for one in _cells(first, delimiter)]
+    first, *lines = _LINE_END.split(_decode_text(content))[:-1]
+    delimiter = _find_delimiter(first)
+    names = [one.strip().lower() for one in _split_cells(first, delimiter)]
     for line in lines:
-        if any(cells := _cells(line, delimiter)) or (not cells and line.strip()):
+        if any(cells := _split_cells(line, delimiter)) or (not cells and line.strip()):
             yield dict(zip(names, cells, strict=False))
 
 
-def _cells(line: str, delimiter: str) -> list[str]:
+def _split_cells(line: str, delimiter: str) -> list[str]:
     """Split one line into cells; empty if the line is too long."""
     try:
         row = next(csv.reader([line], delimiter=delimiter), []) if len(line) <= LONGEST else []
@@ -93,32 +93,32 @@ def _cells(line: str, delimiter: str) -> list[str]:
 
 
 def _has_columns(content: bytes) -> bool:
-    head = _text(content.splitlines()[0][:LONGEST_HEAD]) if content.strip() else ""
-    names = {one.strip().strip('"').lower() for one in head.split(_delimiter(head))}
+    head = _decode_text(content.splitlines()[0][:LONGEST_HEAD]) if content.strip() else ""
+    names = {one.strip().strip('"').lower() for one in head.split(_find_delimiter(head))}
     return {"reference", "status"} <= names
 
 
-def _delimiter(head: str) -> str:
+def _find_delimiter(head: str) -> str:
     return ";" if head.count(";") > head.count(",") else ","
 
 
-def _text(content: bytes) -> str:
+def _decode_text(content: bytes) -> str:
     try:
         return content.decode("utf-8-sig").replace("\0", "")
     except UnicodeDecodeError:
         return content.decode("cp1252", errors="replace").replace("\0", "")
 
 
-async def fetched(place: Place, folder: str) -> AsyncIterator[FetchedReports]:
+async def fetch_files(place: Place, folder: str) -> AsyncIterator[FetchedReports]:
     """Yield the content of the folder's files. Raises PlaceError.
 
     Files are chosen at random: some cannot be renamed or are still being written, and these must not block the others.
     """
-    found = [one for one in await place.files(folder) if one.name.lower().endswith(".csv")]
+    found = [one for one in await place.list_files(folder) if one.name.lower().endswith(".csv")]
     for one in random.sample(found, min(MOST_FILES, len(found))):
         file = FileInParts(place, f"{folder}/{one.name}", one)
         try:
-            async for part in file.parts():
+            async for part in file.fetch_parts():
                 yield part
         except PlaceError as error:
             if not error.answered:
@@ -138,17 +138,17 @@ class FileInParts:
     stored: int = 0
     named: bool = False
 
-    async def parts(self) -> AsyncIterator[FetchedReports]:
+    async def fetch_parts(self) -> AsyncIterator[FetchedReports]:
         """Yield the parts. Raises PlaceError."""
         head, rest, row = b"", b"", 2
         old = time.time() - self.about.changed > OLD
         while True:
-            found = await self.place.read(self.path, PART, self.size)
+            found = await self.place.read_bytes(self.path, PART, self.size)
             self.size += len(found)
             last = len(found) < PART or self.size >= MOST
-            content, rest = _whole_lines(head + rest + found, last)
+            content, rest = _split_lines(head + rest + found, last)
             content += b"\n" if last and old else b""
-            said = read(content, datetime.now(UTC), row)
+            said = read_acknowledgements(content, datetime.now(UTC), row)
             row, head = row + said.rows, head or content.partition(b"\n")[0][:LONGEST_HEAD] + b"\n"
             self.given += 1
             strange = [*said.strange, *([TOO_LARGE] if self.size >= MOST else [])]
@@ -161,14 +161,14 @@ class FileInParts:
         """Rename the file as read after its last part, unless a part was not stored or the file still grows."""
         self.stored += 1
         try:
-            if self.named and self.stored == self.given and await self.place.size(self.path) == self.size:
-                await self.place.remove(self.path + READ)  # an earlier file of that name
-                await self.place.rename(self.path, self.path + READ)
+            if self.named and self.stored == self.given and await self.place.file_size(self.path) == self.size:
+                await self.place.remove_file(self.path + READ)  # an earlier file of that name
+                await self.place.rename_file(self.path, self.path + READ)
         except PlaceError as error:
             raise OSError(f"{self.path} cannot be named as read: {error.reason}") from None
 
 
-def _whole_lines(content: bytes, last: bool) -> tuple[bytes, bytes]:
+def _split_lines(content: bytes, last: bool) -> tuple[bytes, bytes]:
     """Split the content after its last line end. The last part, or one without a line end, is returned whole."""
     end = len(content) if last else content.rfind(b"\n") + 1 or len(content)
     return content[:end], content[end:]

@@ -25,7 +25,7 @@ from vendors.adapters.reports import FetchedReports, FetchesReports
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 from vendors.printing import acknowledgements, batches, glyphs, places, sheets
 from vendors.printing.batches import Sheet
-from vendors.printing.options import OPTIONS, faults
+from vendors.printing.options import OPTIONS, find_contradictions
 from vendors.printing.pages import Look, NotPrintable, PageMaker, Stopped
 from vendors.printing.places import Opens, Place, PlaceError, SftpServer
 from vendors.printing.uploading import Upload, not_sent
@@ -53,7 +53,7 @@ class PrintFile(FetchesReports, PrintsAddresses, DrawsSigns, Adapter):
     @classmethod
     def validate(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         known = super().validate(settings)
-        if errors := faults(known):
+        if errors := find_contradictions(known):
             raise InvalidSettings(errors)
         return known
 
@@ -84,7 +84,7 @@ class PrintFile(FetchesReports, PrintsAddresses, DrawsSigns, Adapter):
 
     @classmethod
     def missing_glyphs(cls, text: str) -> str:
-        return glyphs.missing_glyphs(text)
+        return glyphs.find_missing_glyphs(text)
 
     @classmethod
     def scripts(cls) -> tuple[list[str], list[str]]:
@@ -96,7 +96,7 @@ class PrintFile(FetchesReports, PrintsAddresses, DrawsSigns, Adapter):
 
     def __init__(self, settings: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         self._known = known = self.validate(settings)
-        self._opens = self._place(known, secret)
+        self._opens = self._place_opener(known, secret)
         self._rules = self.address_rules(known)
         self._look = Look(known["paper"], known["window"], known["pages_max"])
         self.concurrency = known["concurrency"]
@@ -105,7 +105,7 @@ class PrintFile(FetchesReports, PrintsAddresses, DrawsSigns, Adapter):
         self.capabilities = Capabilities(
             lookup="weak" if known["manifests_stay"] else "none",
             batch_max=known["batch"],
-            cost=one_unit if known["unit"] == "letter" else _at_least,
+            cost=one_unit if known["unit"] == "letter" else _least_cost,
         )
         self._makers: list[PageMaker] = []
         self._weigher, self._weighing = PageMaker(), asyncio.Lock()
@@ -115,12 +115,12 @@ class PrintFile(FetchesReports, PrintsAddresses, DrawsSigns, Adapter):
         self._closed = False
 
     @staticmethod
-    def _place(known: Mapping[str, Any], secret: Mapping[str, str]) -> Opens:
+    def _place_opener(known: Mapping[str, Any], secret: Mapping[str, str]) -> Opens:
         """Return how to open the place. Raises InvalidSettings, which never shows a secret."""
         if not known["host"]:
             if secret:
                 raise InvalidSettings([Said("a folder needs no secret")])
-            return partial(places.folder, Path(installation.PRINT_FOLDER))
+            return partial(places.open_folder, Path(installation.PRINT_FOLDER))
         if set(secret) not in ({"password"}, {"private_key"}):
             raise InvalidSettings([Said("the secret must hold password or private_key")])
         try:
@@ -128,7 +128,7 @@ class PrintFile(FetchesReports, PrintsAddresses, DrawsSigns, Adapter):
         except ValueError as error:
             raise InvalidSettings([str(error)]) from None
         login = known["host"], known["port"], known["user"], tuple(known["host_key"]), dict(secret)
-        return partial(places.sftp, SftpServer(*login, known["timeout"]))
+        return partial(places.open_sftp, SftpServer(*login, known["timeout"]))
 
     async def open(self) -> None:
         self._closed = False
@@ -149,7 +149,7 @@ class PrintFile(FetchesReports, PrintsAddresses, DrawsSigns, Adapter):
             return 1
         whole = bool(letter.attachments) or "cid:" not in letter.body
         async with self._weighing:
-            made = await self._one(self._weigher, letter, time.monotonic() + self._known["making"], whole=whole)
+            made = await self._render_one(self._weigher, letter, time.monotonic() + self._known["making"], whole=whole)
         if not isinstance(made, Sheet):
             return 1
         if whole:
@@ -159,14 +159,14 @@ class PrintFile(FetchesReports, PrintsAddresses, DrawsSigns, Adapter):
         return -(-made.pages // 2) if self._known["unit"] == "sheet" and self._known["duplex"] else made.pages
 
     async def send(self, letters: Sequence[Letter]) -> list[Outcome]:
-        made = await self._made(letters)
+        made = await self._render_letters(letters)
         if not self._weighing.locked():
             await self._weigher.close()  # starts again with the next letters to weigh
         ready = [one for one in made if isinstance(one, Sheet)]
         if not ready:
             return [one for one in made if not isinstance(one, Sheet)]
-        name = batches.name(one.reference for one in ready)
-        came = await self._brought(name, ready)
+        name = batches.batch_name(one.reference for one in ready)
+        came = await self._upload_batch(name, ready)
         outcomes: list[Outcome] = []
         for one in made:
             if not isinstance(one, Sheet):
@@ -180,7 +180,7 @@ class PrintFile(FetchesReports, PrintsAddresses, DrawsSigns, Adapter):
                 outcomes.append(Accepted(f"{name}/{one.reference}"))
         return outcomes
 
-    async def _made(self, letters: Sequence[Letter]) -> list[Sheet | Refused | NotSent]:
+    async def _render_letters(self, letters: Sequence[Letter]) -> list[Sheet | Refused | NotSent]:
         """Render letters while time allows; the others wait for the next batch."""
         maker = PageMaker()
         self._makers.append(maker)
@@ -197,7 +197,7 @@ class PrintFile(FetchesReports, PrintsAddresses, DrawsSigns, Adapter):
                 elif known := self._weighed.pop((letter.reference, letter.recipient, letter.body), None):
                     made.append(known)
                 else:
-                    made.append(full if time.monotonic() >= until else await self._one(maker, letter, until))
+                    made.append(full if time.monotonic() >= until else await self._render_one(maker, letter, until))
                 if isinstance(made[-1], Sheet):
                     left, ready = left - len(made[-1].pdf), ready + 1
         finally:
@@ -206,70 +206,72 @@ class PrintFile(FetchesReports, PrintsAddresses, DrawsSigns, Adapter):
                 self._makers.remove(maker)
         return made
 
-    async def _one(
+    async def _render_one(
         self, maker: PageMaker, letter: Letter, until: float, *, whole: bool = True
     ) -> Sheet | Refused | NotSent:
         """Render one letter. `whole`: all its images are present."""
         rules = self._rules
-        for fault in rules.faults(letter.recipient, letter.params) if rules else ():
+        for fault in rules.find_faults(letter.recipient, letter.params) if rules else ():
             return refuse_letter(fault, LetterPart.ADDRESS)
-        address = rules.of(letter.recipient, letter.params) if rules else addresses.lines_of(letter.recipient)
+        address = (
+            rules.address_lines(letter.recipient, letter.params) if rules else addresses.lines_of(letter.recipient)
+        )
         try:
             async with asyncio.timeout(max(0.0, until - time.monotonic())):
-                question = self._look.question(letter, address) | {"whole": whole}
-                printed = await maker.letter(question, letter.attachments)
+                question = self._look.page_request(letter, address) | {"whole": whole}
+                printed = await maker.render_letter(question, letter.attachments)
         except NotPrintable as why:
             return refuse_letter(why, why.part)
         except Stopped as error:
-            return _stopped(error)
+            return _judge_stopped(error)
         except TimeoutError:
             return NotSent("its pages were not made in time", retry_after=NEXT_BATCH)
         return Sheet(letter.reference, letter.recipient, printed.pages, address, printed.pdf)
 
-    async def _brought(self, name: str, ready: Sequence[Sheet]) -> NotSent | InDoubt | None:
+    async def _upload_batch(self, name: str, ready: Sequence[Sheet]) -> NotSent | InDoubt | None:
         """Merge the letters and upload the batch. Returns None if the vendor has it."""
         if self._closed:
             return NotSent("the adapter is closed")
         maker = PageMaker()
         try:
             async with asyncio.timeout((1 - LETTERS_TIME) * self._known["making"]):
-                pdf = await maker.merge([one.pdf for one in ready], fronts=self._known["duplex"])
+                pdf = await maker.merge_parts([one.pdf for one in ready], fronts=self._known["duplex"])
             self._together = min(2 * self._together, self.capabilities.batch_max)
         except Stopped as error:
-            return _stopped(error)
+            return _judge_stopped(error)
         except TimeoutError:  # the machine is busy; halving ends, as a single letter needs no merging
             self._together = max(1, len(ready) // 2)
             return NotSent("its letters were not brought together in time", retry_after=NEXT_BATCH)
         finally:
             await maker.close()
-        rows = batches.manifest(name, ready, duplex=self._known["duplex"], colour=self._known["colour"])
+        rows = batches.make_manifest(name, ready, duplex=self._known["duplex"], colour=self._known["colour"])
         upload = Upload(self._opens, self._known["folder"], self._known["temporary"], name)
-        return await upload.bring(pdf, rows, self._known["uploading"], 2 * self._known["timeout"])
+        return await upload.bring_batch(pdf, rows, self._known["uploading"], 2 * self._known["timeout"])
 
     async def look_up(self, reference: str) -> Accepted | NotSent | None:
         """Look for the letter in the vendor's manifests."""
         folder = self._known["folder"]
         try:
             async with self._opens() as place:
-                for one in await place.files(folder):
+                for one in await place.list_files(folder):
                     ours = one.name.startswith(batches.PREFIX) and one.name.endswith(".csv")
-                    if ours and reference in await self._references(place, one.name):
-                        return self._found(one.name.removesuffix(".csv"), reference)
+                    if ours and reference in await self._read_references(place, one.name):
+                        return self._judge_found(one.name.removesuffix(".csv"), reference)
         except PlaceError as error:
             return not_sent(error)
         return None
 
-    def _found(self, name: str, reference: str) -> Accepted | NotSent:
+    def _judge_found(self, name: str, reference: str) -> Accepted | NotSent:
         if not self._acknowledged:
             return Accepted(f"{name}/{reference}")
         return NotSent(f"it is in the batch {name}, which the vendor has not acknowledged", retry_after=3600.0)
 
-    async def _references(self, place: Place, name: str) -> set[str]:
+    async def _read_references(self, place: Place, name: str) -> set[str]:
         """Return the references in a manifest, which never changes. Raises PlaceError if it is unreadable."""
         if name not in self._seen:
-            content = await place.read(f"{self._known['folder']}/{name}", MOST_MANIFEST)
+            content = await place.read_bytes(f"{self._known['folder']}/{name}", MOST_MANIFEST)
             try:
-                self._seen[name] = batches.references(content)
+                self._seen[name] = batches.read_references(content)
             except ValueError as error:
                 raise PlaceError(f"the manifest {name}: {error}") from None
         return self._seen[name]
@@ -277,18 +279,18 @@ class PrintFile(FetchesReports, PrintsAddresses, DrawsSigns, Adapter):
     async def fetch_reports(self) -> AsyncIterator[FetchedReports]:
         try:
             async with self._opens() as place:
-                async for one in acknowledgements.fetched(place, self._known["acknowledgements"]):
+                async for one in acknowledgements.fetch_files(place, self._known["acknowledgements"]):
                     yield one
         except PlaceError as error:
             raise OSError(error.reason) from None
 
 
-def _at_least(letter: Letter) -> int:
+def _least_cost(letter: Letter) -> int:
     """Return the least cost, before the pages are rendered: see `weigh`."""
     return 1
 
 
-def _stopped(error: Stopped) -> NotSent:
+def _judge_stopped(error: Stopped) -> NotSent:
     if error.for_good:
         return NotSent(str(error), scope="credential", pause=True)
     return NotSent(str(error), retry_after=NEXT_BATCH)

@@ -27,12 +27,12 @@ class Sheet(NamedTuple):
     pdf: bytes
 
 
-def name(references: Iterable[str]) -> str:
+def batch_name(references: Iterable[str]) -> str:
     """Return the batch's name. The same letters always get the same name, so a repeat makes no second batch."""
     return PREFIX + blake2b("\n".join(references).encode(), digest_size=12).hexdigest()
 
 
-def manifest(batch: str, sheets: Iterable[Sheet], *, duplex: bool, colour: bool) -> bytes:
+def make_manifest(batch: str, sheets: Iterable[Sheet], *, duplex: bool, colour: bool) -> bytes:
     """Return the manifest: a UTF-8 CSV with a row for each letter.
 
     Pages count from 1; in duplex each letter begins on a front. Values are not escaped for spreadsheets, since a
@@ -44,13 +44,13 @@ def manifest(batch: str, sheets: Iterable[Sheet], *, duplex: bool, colour: bool)
     page = 1
     for one in sheets:
         lines = [*one.address, *[""] * ADDRESS_LINES][:ADDRESS_LINES]
-        facts = (one.reference, one.recipient, page, one.pages, _word(duplex), _word(colour))
+        facts = (one.reference, one.recipient, page, one.pages, _flag_word(duplex), _flag_word(colour))
         rows.writerow([*facts, *lines, f"{batch}.pdf"])
         page += one.pages + (one.pages % 2 if duplex else 0)
     return out.getvalue().encode()
 
 
-def references(content: bytes) -> set[str]:
+def read_references(content: bytes) -> set[str]:
     """Return the references in one of our manifests. Raises ValueError for any other content."""
     rows = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""))
     if tuple(next(rows, ())) != COLUMNS:
@@ -58,5 +58,5 @@ def references(content: bytes) -> set[str]:
     return {row[0] for row in rows if len(row) == len(COLUMNS)}
 
 
-def _word(flag: bool) -> str:
+def _flag_word(flag: bool) -> str:
     return "yes" if flag else "no"

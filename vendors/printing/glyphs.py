@@ -24,7 +24,7 @@ def known_signs() -> bytes | None:
     with _lock:
         read_at, signs = _known
         if time.monotonic() - read_at > FRESH:
-            signs = None if pages.missing() else _read_signs()
+            signs = None if pages.missing_libraries() else _read_signs()
             _known = time.monotonic(), signs
         return signs
 
@@ -44,7 +44,7 @@ def _read_signs() -> bytes | None:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=SECONDS,
-            env=pages.environment(),
+            env=pages.process_environment(),
             cwd=Path("/"),
             check=False,
         )
@@ -82,7 +82,7 @@ def scripts_of_fonts() -> tuple[list[str], list[str]]:
     return [name for name in SCRIPTS if name not in lacking], lacking
 
 
-def missing_glyphs(text: str) -> str:
+def find_missing_glyphs(text: str) -> str:
     """Return a text's signs that no installed font has, with their numbers, or ""."""
     if text.isascii() or (signs := known_signs()) is None:
         return ""

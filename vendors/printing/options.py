@@ -12,7 +12,7 @@ from vendors.printing import batches, pages, sheets
 from vendors.said import Said
 
 
-def below(value: Any) -> str:
+def parse_folder(value: Any) -> str:
     """Parse a folder, which may not contain `..`. Raises ValueError."""
     path = PurePosixPath(options.text(value))
     if ".." in path.parts:
@@ -29,7 +29,7 @@ def host_keys(value: Any) -> tuple[str, ...]:
     return found
 
 
-def ending(value: Any) -> str:
+def parse_suffix(value: Any) -> str:
     """Parse the suffix of temporary names. Raises ValueError."""
     word = options.text(value)
     if not word.startswith(".") or "/" in word or word.lower() in (".csv", ".pdf"):
@@ -46,15 +46,15 @@ OPTIONS: dict[str, Option] = {
     "host_key": Option(
         host_keys, (), destination=True, about="The server's public keys, as `ssh-ed25519 AAAA...`, comma-separated"
     ),
-    "folder": Option(below, required=True, destination=True, about="The vendor's inbox for batches"),
-    "temporary": Option(ending, ".part", tuning=True, about="Name ending that the vendor leaves alone"),
+    "folder": Option(parse_folder, required=True, destination=True, about="The vendor's inbox for batches"),
+    "temporary": Option(parse_suffix, ".part", tuning=True, about="Name ending that the vendor leaves alone"),
     "accepted": Option(
         options.choice("acknowledged", "uploaded"),
         "acknowledged",
         tuning=True,
         about="Accepted by the vendor's file, or, with `uploaded`, once uploaded",
     ),
-    "acknowledgements": Option(below, "", about="Folder of the vendor's files"),
+    "acknowledgements": Option(parse_folder, "", about="Folder of the vendor's files"),
     "acknowledged_within": Option(
         options.seconds, 172_800.0, tuning=True, about="Seconds until a missing acknowledgement is an alarm"
     ),
@@ -64,19 +64,19 @@ OPTIONS: dict[str, Option] = {
     "batch": Option(options.whole(1, 2000), 500, tuning=True, about="Letters a batch, at most 2,000"),
     "paper": Option(options.choice("A4", "Letter", a4="A4", letter="Letter"), "A4", tuning=True, about="Or `Letter`"),
     "address": Option(
-        addresses.lines,
+        addresses.parse_lines,
         (),
         tuning=True,
         about="Lines made from columns: `name; street; postcode city`; default: the recipient's lines",
     ),
-    "address_required": Option(addresses.names, (), tuning=True, about="Columns that must be filled"),
+    "address_required": Option(addresses.parse_names, (), tuning=True, about="Columns that must be filled"),
     "address_lines": Option(
         options.whole(1, batches.ADDRESS_LINES), batches.ADDRESS_LINES, tuning=True, about="Most lines of an address"
     ),
     "address_width": Option(options.whole(10, 200), 40, tuning=True, about="Most characters of a line"),
     "address_alphabet": Option(options.choice(*addresses.ALPHABETS), "any", tuning=True, about="`latin1` or `ascii`"),
     "country": Option(options.text, "", tuning=True, about="Column with the country"),
-    "countries": Option(addresses.names, (), tuning=True, about="Allowed values of that column, as `DE AT CH`"),
+    "countries": Option(addresses.parse_names, (), tuning=True, about="Allowed values of that column, as `DE AT CH`"),
     "window": Option(
         options.choice(*sheets.WINDOWS, "none"),
         "none",
@@ -103,7 +103,7 @@ OPTIONS: dict[str, Option] = {
 }
 
 
-def faults(known: Mapping[str, Any]) -> list[str]:
+def find_contradictions(known: Mapping[str, Any]) -> list[str]:
     """Return contradictions between the parsed settings, as sentences."""
     errors: list[str] = []
     if known["host"] and not (known["user"] and known["host_key"]):
@@ -116,6 +116,6 @@ def faults(known: Mapping[str, Any]) -> list[str]:
         errors.append(Said("country names a column, and countries what may stand there: they go together"))
     if not known["address"] and (known["address_required"] or known["country"]):
         errors.append(Said("address is missing: the lines of an address, such as 'name; street; postcode city'"))
-    if absent := pages.missing(*(["asyncssh"] if known["host"] else [])):
+    if absent := pages.missing_libraries(*(["asyncssh"] if known["host"] else [])):
         errors.append(absent)
     return errors

@@ -56,23 +56,23 @@ class Stopped(Exception):
 
 
 @cache
-def missing(*more: str) -> str:
+def missing_libraries(*more: str) -> str:
     """Return a sentence about what this machine lacks for rendering, or "". `more`: further packages required."""
     absent = [name for name in (*EXTRAS, *more) if find_spec(name) is None]
     if absent:
         return f"{' and '.join(absent)} must be installed: pip install --require-hashes -r requirements-extras.txt"
     for names in LIBRARIES:
-        if not any(map(_loads, names)):
+        if not any(map(_can_load, names)):
             return f"WeasyPrint needs the library {names[0]}: on Debian install libpango-1.0-0 libpangoft2-1.0-0"
     return ""
 
 
-def environment() -> dict[str, str]:
+def process_environment() -> dict[str, str]:
     """Return the environment of the process. An empty PATH, or WeasyPrint would run a compiler for each library."""
     return {"PATH": "", **{name: os.environ[name] for name in KEPT if name in os.environ}}
 
 
-def _loads(name: str) -> bool:
+def _can_load(name: str) -> bool:
     try:
         ctypes.CDLL(name)
     except OSError:
@@ -89,17 +89,17 @@ class Look(NamedTuple):
     seconds: float = 20.0
 
     @property
-    def its_window(self) -> sheets.Window | None:
+    def address_window(self) -> sheets.Window | None:
         return sheets.WINDOWS.get(self.window)
 
-    def question(self, letter: Letter, address: Sequence[str], *, frame: bool = False) -> dict[str, Any]:
+    def page_request(self, letter: Letter, address: Sequence[str], *, frame: bool = False) -> dict[str, Any]:
         """Build the request for the process. `frame`: also draw the window's edge."""
-        window = self.its_window
-        over = sheets.over(self.paper, window, address, frame=frame) if window and (address or frame) else ""
+        window = self.address_window
+        over = sheets.address_page(self.paper, window, address, frame=frame) if window and (address or frame) else ""
         return {
             "what": "letter",
             "html": letter.body if letter.html else sheets.page_of_text(letter.body),
-            "css": [sheets.style(self.paper, window)],
+            "css": [sheets.default_style(self.paper, window)],
             "over": over,
             "whole": True,
             "paper": sheets.PAPERS[self.paper],
@@ -115,23 +115,23 @@ class PageMaker:
         self._process: asyncio.subprocess.Process | None = None
         self._given: dict[str, Attachment] = {}
 
-    async def letter(self, question: dict[str, Any], files: Sequence[Attachment]) -> Printed:
+    async def render_letter(self, question: dict[str, Any], files: Sequence[Attachment]) -> Printed:
         """Render a letter. Raises NotPrintable and Stopped. On cancellation the process is killed.
 
         If the letter ends the process twice and another letter can be rendered, the letter itself is to blame: it
         raises NotPrintable and is not called again.
         """
         with suppress(Stopped):
-            return await self._letter(question, files)
+            return await self._render_letter(question, files)
         try:
-            return await self._letter(question, files)
+            return await self._render_letter(question, files)
         except Stopped as error:
             if error.for_good:
                 raise
-        await self._letter(question | {"html": "<p>letter</p>", "over": ""}, ())
+        await self._render_letter(question | {"html": "<p>letter</p>", "over": ""}, ())
         raise NotPrintable("it takes too much memory or time to make pages of it")
 
-    async def _letter(self, question: dict[str, Any], files: Sequence[Attachment]) -> Printed:
+    async def _render_letter(self, question: dict[str, Any], files: Sequence[Attachment]) -> Printed:
         frames: list[bytes] = []
         if self._process is None:
             self._given.clear()
@@ -144,16 +144,18 @@ class PageMaker:
                 self._given[one.cid] = one
                 said = {"what": "file", "name": one.cid, "type": one.content_type}
                 frames += [orjson.dumps(said), one.content]
-        found, pdf = await self._ask([*frames, orjson.dumps(question | {"files": [one.cid for one in files]})])
+        found, pdf = await self._ask_process([*frames, orjson.dumps(question | {"files": [one.cid for one in files]})])
         if why := found.get("why"):
             raise NotPrintable(why, LetterPart(found.get("part", LetterPart.TEXT)))
         return Printed(found["pages"], pdf)
 
-    async def merge(self, parts: Sequence[bytes], *, fronts: bool) -> bytes:
+    async def merge_parts(self, parts: Sequence[bytes], *, fronts: bool) -> bytes:
         """Merge PDFs. `fronts`: each begins on the front of a sheet printed on both sides. Raises Stopped."""
         if len(parts) == 1:
             return parts[0]
-        return (await self._ask([orjson.dumps({"what": "merge", "parts": len(parts), "fronts": fronts}), *parts]))[1]
+        return (
+            await self._ask_process([orjson.dumps({"what": "merge", "parts": len(parts), "fronts": fronts}), *parts])
+        )[1]
 
     async def close(self) -> None:
         """Kill the process."""
@@ -164,19 +166,19 @@ class PageMaker:
                 process.kill()
             await process.wait()
 
-    async def _ask(self, frames: Sequence[bytes]) -> tuple[dict[str, Any], bytes]:
+    async def _ask_process(self, frames: Sequence[bytes]) -> tuple[dict[str, Any], bytes]:
         try:
-            process = self._process or await self._start()
+            process = self._process or await self._start_process()
             assert process.stdin is not None
             assert process.stdout is not None
             for frame in frames:
                 process.stdin.write(struct.pack(">I", len(frame)) + frame)
                 await process.stdin.drain()
-            said = orjson.loads(await self._frame(process.stdout))
+            said = orjson.loads(await self._read_frame(process.stdout))
             if "broken" in said:
                 await self.close()
                 raise Stopped(f"no pages can be made on this machine: {said['broken']}", for_good=True)
-            return said, b"" if "why" in said else await self._frame(process.stdout)
+            return said, b"" if "why" in said else await self._read_frame(process.stdout)
         except (OSError, EOFError, asyncio.IncompleteReadError) as error:
             await self.close()
             raise Stopped(f"the process that makes pages has ended ({type(error).__name__})") from None
@@ -186,7 +188,7 @@ class PageMaker:
             await asyncio.shield(self.close())
             raise
 
-    async def _start(self) -> asyncio.subprocess.Process:
+    async def _start_process(self) -> asyncio.subprocess.Process:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-I",
@@ -194,7 +196,7 @@ class PageMaker:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
-            env=environment(),
+            env=process_environment(),
             cwd="/",
             start_new_session=True,
             limit=1 << 20,
@@ -202,7 +204,7 @@ class PageMaker:
         return self._process
 
     @staticmethod
-    async def _frame(stream: asyncio.StreamReader) -> bytes:
+    async def _read_frame(stream: asyncio.StreamReader) -> bytes:
         (length,) = struct.unpack(">I", await stream.readexactly(4))
         if length > MOST * 4:
             raise EOFError

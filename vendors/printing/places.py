@@ -39,27 +39,27 @@ class Place(ABC):
     """Files in folders, by paths below the place's root. Each method raises PlaceError."""
 
     @abstractmethod
-    async def write(self, path: str, content: bytes) -> None:
+    async def write_file(self, path: str, content: bytes) -> None:
         """Write a whole file and flush it to disk."""
 
     @abstractmethod
-    async def rename(self, old: str, new: str) -> None:
+    async def rename_file(self, old: str, new: str) -> None:
         """Rename atomically, so nobody sees half a file."""
 
     @abstractmethod
-    async def remove(self, path: str) -> bool:
+    async def remove_file(self, path: str) -> bool:
         """Remove a file. Returns False if there is none."""
 
     @abstractmethod
-    async def size(self, path: str) -> int | None:
+    async def file_size(self, path: str) -> int | None:
         """Return a file's size, or None if there is no file."""
 
     @abstractmethod
-    async def read(self, path: str, most: int, begin: int = 0) -> bytes:
+    async def read_bytes(self, path: str, most: int, begin: int = 0) -> bytes:
         """Return at most `most` bytes from `begin` on."""
 
     @abstractmethod
-    async def files(self, folder: str) -> list[PlacedFile]:
+    async def list_files(self, folder: str) -> list[PlacedFile]:
         """Return the files in a folder by name."""
 
 
@@ -74,63 +74,63 @@ class LocalFolder(Place):
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    async def write(self, path: str, content: bytes) -> None:
-        def done() -> None:
-            with open(self._at(path), "wb") as file:
+    async def write_file(self, path: str, content: bytes) -> None:
+        def write_synced() -> None:
+            with open(self._resolve_path(path), "wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
 
-        await self._do(done)
+        await self._run_in_thread(write_synced)
 
-    async def rename(self, old: str, new: str) -> None:
-        def done() -> None:
-            os.rename(self._at(old), self._at(new))
+    async def rename_file(self, old: str, new: str) -> None:
+        def rename_synced() -> None:
+            os.rename(self._resolve_path(old), self._resolve_path(new))
             with suppress(OSError):  # some file systems cannot sync a folder; the rename holds anyway
-                handle = os.open(self._at(new).parent, os.O_RDONLY)
+                handle = os.open(self._resolve_path(new).parent, os.O_RDONLY)
                 try:
                     os.fsync(handle)
                 finally:
                     os.close(handle)
 
-        await self._do(done)
+        await self._run_in_thread(rename_synced)
 
-    async def remove(self, path: str) -> bool:
-        def done() -> bool:
+    async def remove_file(self, path: str) -> bool:
+        def unlink_file() -> bool:
             try:
-                self._at(path).unlink()
+                self._resolve_path(path).unlink()
             except FileNotFoundError:
                 return False
             return True
 
-        return await self._do(done)
+        return await self._run_in_thread(unlink_file)
 
-    async def size(self, path: str) -> int | None:
-        def done() -> int | None:
+    async def file_size(self, path: str) -> int | None:
+        def stat_size() -> int | None:
             try:
-                return self._at(path).stat().st_size
+                return self._resolve_path(path).stat().st_size
             except FileNotFoundError:
                 return None
 
-        return await self._do(done)
+        return await self._run_in_thread(stat_size)
 
-    async def read(self, path: str, most: int, begin: int = 0) -> bytes:
-        def done() -> bytes:
-            with open(self._at(path), "rb") as file:
+    async def read_bytes(self, path: str, most: int, begin: int = 0) -> bytes:
+        def read_part() -> bytes:
+            with open(self._resolve_path(path), "rb") as file:
                 file.seek(begin)
                 return file.read(most)
 
-        return await self._do(done)
+        return await self._run_in_thread(read_part)
 
-    async def files(self, folder: str) -> list[PlacedFile]:
-        def done() -> list[PlacedFile]:
-            with os.scandir(self._at(folder)) as found:
+    async def list_files(self, folder: str) -> list[PlacedFile]:
+        def scan_files() -> list[PlacedFile]:
+            with os.scandir(self._resolve_path(folder)) as found:
                 facts = [(one.name, one.stat(follow_symlinks=False)) for one in found if one.is_file()]
             return sorted(PlacedFile(name, about.st_size, about.st_mtime) for name, about in facts)
 
-        return await self._do(done)
+        return await self._run_in_thread(scan_files)
 
-    def _at(self, path: str) -> Path:
+    def _resolve_path(self, path: str) -> Path:
         """Resolve a path. Raises PlaceError if it leads out of the root, even by a link."""
         found = (self._root / path.lstrip("/")).resolve()
         if not found.is_relative_to(self._root.resolve()):
@@ -138,7 +138,7 @@ class LocalFolder(Place):
         return found
 
     @staticmethod
-    async def _do(work: Callable[[], Done]) -> Done:
+    async def _run_in_thread(work: Callable[[], Done]) -> Done:
         try:
             return await asyncio.to_thread(work)
         except OSError as error:
@@ -147,7 +147,7 @@ class LocalFolder(Place):
 
 
 @asynccontextmanager
-async def folder(root: Path) -> AsyncIterator[Place]:
+async def open_folder(root: Path) -> AsyncIterator[Place]:
     yield LocalFolder(root)
 
 
@@ -184,8 +184,8 @@ class Sftp(Place):
     def __init__(self, client: Any, timeout: float) -> None:
         self._client, self._timeout = client, timeout
 
-    async def write(self, path: str, content: bytes) -> None:
-        async def done() -> None:
+    async def write_file(self, path: str, content: bytes) -> None:
+        async def write_remote() -> None:
             from asyncssh import SFTPOpUnsupported
 
             file = await self._client.open(path, "wb")  # not closed on failure, which would wait for another answer
@@ -194,59 +194,59 @@ class Sftp(Place):
                 await file.fsync()
             await file.close()
 
-        await self._do(done(), slow=True)
-        if (size := await self.size(path)) != len(content):
+        await self._run_limited(write_remote(), slow=True)
+        if (size := await self.file_size(path)) != len(content):
             raise PlaceError(f"the server has kept {size or 0:,} of {len(content):,} bytes")
 
-    async def rename(self, old: str, new: str) -> None:
-        await self._do(self._client.rename(old, new))
+    async def rename_file(self, old: str, new: str) -> None:
+        await self._run_limited(self._client.rename(old, new))
 
-    async def remove(self, path: str) -> bool:
+    async def remove_file(self, path: str) -> bool:
         from asyncssh import SFTPNoSuchFile
 
-        async def done() -> bool:
+        async def remove_remote() -> bool:
             try:
                 await self._client.remove(path)
             except SFTPNoSuchFile:
                 return False
             return True
 
-        return await self._do(done())
+        return await self._run_limited(remove_remote())
 
-    async def size(self, path: str) -> int | None:
+    async def file_size(self, path: str) -> int | None:
         from asyncssh import SFTPNoSuchFile
 
-        async def done() -> int | None:
+        async def remote_size() -> int | None:
             try:
                 return (await self._client.stat(path)).size or 0
             except SFTPNoSuchFile:
                 return None
 
-        return await self._do(done())
+        return await self._run_limited(remote_size())
 
-    async def read(self, path: str, most: int, begin: int = 0) -> bytes:
-        async def done() -> bytes:
+    async def read_bytes(self, path: str, most: int, begin: int = 0) -> bytes:
+        async def read_remote() -> bytes:
             file = await self._client.open(path, "rb")
             content: bytes = await file.read(most, begin)
             await file.close()
             return content
 
-        return await self._do(done(), slow=True)
+        return await self._run_limited(read_remote(), slow=True)
 
-    async def files(self, folder: str) -> list[PlacedFile]:
+    async def list_files(self, folder: str) -> list[PlacedFile]:
         from asyncssh import FILEXFER_TYPE_REGULAR
 
-        async def done() -> list[PlacedFile]:
+        async def scan_remote() -> list[PlacedFile]:
             found = [one async for one in self._client.scandir(folder)]
             return sorted(
-                PlacedFile(_text(one.filename), one.attrs.size or 0, float(one.attrs.mtime or 0))
+                PlacedFile(_decode_name(one.filename), one.attrs.size or 0, float(one.attrs.mtime or 0))
                 for one in found
                 if one.attrs.type == FILEXFER_TYPE_REGULAR
             )
 
-        return await self._do(done())
+        return await self._run_limited(scan_remote())
 
-    async def _do(self, work: Awaitable[Done], *, slow: bool = False) -> Done:
+    async def _run_limited(self, work: Awaitable[Done], *, slow: bool = False) -> Done:
         """Run one operation. `slow`: its time grows with the file, so the caller limits it."""
         import asyncssh
 
@@ -265,7 +265,7 @@ class Sftp(Place):
 
 
 @asynccontextmanager
-async def sftp(server: SftpServer) -> AsyncIterator[Place]:
+async def open_sftp(server: SftpServer) -> AsyncIterator[Place]:
     """Open a connection and cut it at the end. Raises PlaceError."""
     import asyncssh
 
@@ -305,5 +305,5 @@ async def sftp(server: SftpServer) -> AsyncIterator[Place]:
         connection.abort()
 
 
-def _text(name: Any) -> str:
+def _decode_name(name: Any) -> str:
     return name.decode(errors="replace") if isinstance(name, bytes) else str(name)

@@ -46,7 +46,7 @@ class PrintPreview:
         return f"{count_of(letters, 'letter')}, {count_of(total, 'page')} on {count_of(self.sheets, 'sheet')} ({sides})"
 
 
-def made(
+def make_preview(
     letters: Sequence[Letter],
     adapter: str,
     settings: Mapping[str, Any],
@@ -61,15 +61,15 @@ def made(
     if not _few_at_a_time.acquire(blocking=False):
         raise Busy("other previews are being made: ask again in a moment")
     try:
-        return _made(letters, adapter, settings, look, seconds)
+        return _make_preview(letters, adapter, settings, look, seconds)
     finally:
         _few_at_a_time.release()
 
 
-def _made(
+def _make_preview(
     letters: Sequence[Letter], adapter: str, settings: Mapping[str, Any], look: Mapping[str, str], seconds: float
 ) -> PrintPreview:
-    if missing := pages.missing():
+    if missing := pages.missing_libraries():
         raise ValueError(missing)
     kind = adapters.load(adapter)
     rules = kind.address_rules(settings) if issubclass(kind, PrintsAddresses) else None
@@ -77,21 +77,21 @@ def _made(
     own: dict[str, Any] = {name: known[name] for name in ("paper", "window", "pages_max") if name in known}
     drawn = Look(**own | {name: value for name, value in look.items() if value})
 
-    async def document() -> PrintPreview:
+    async def render_document() -> PrintPreview:
         maker = PageMaker()
         try:
             printed = []
             for letter in letters:
-                address = rules.of(letter.recipient, letter.params) if rules else lines_of(letter.recipient)
-                question = drawn.question(letter, address, frame=True)
-                printed.append(await maker.letter(question, letter.attachments))
-            whole = await maker.merge([one.pdf for one in printed], fronts=False)
+                address = rules.address_lines(letter.recipient, letter.params) if rules else lines_of(letter.recipient)
+                question = drawn.page_request(letter, address, frame=True)
+                printed.append(await maker.render_letter(question, letter.attachments))
+            whole = await maker.merge_parts([one.pdf for one in printed], fronts=False)
             return PrintPreview(whole, [one.pages for one in printed], bool(known.get("duplex")))
         finally:
             await maker.close()
 
     try:
-        return asyncio.run(asyncio.wait_for(document(), seconds))
+        return asyncio.run(asyncio.wait_for(render_document(), seconds))
     except (NotPrintable, Stopped) as why:
         raise ValueError(str(why)) from None
     except TimeoutError:

@@ -40,7 +40,7 @@ class Unprintable(BaseException):
         self.part = part
 
 
-def read(stream: BinaryIO) -> bytes:
+def read_frame(stream: BinaryIO) -> bytes:
     """Read one frame. Raises EOFError."""
     head = stream.read(4)
     if len(head) < 4:
@@ -49,13 +49,13 @@ def read(stream: BinaryIO) -> bytes:
     return stream.read(length)
 
 
-def write(stream: BinaryIO, *frames: bytes) -> None:
+def write_frames(stream: BinaryIO, *frames: bytes) -> None:
     for frame in frames:
         stream.write(struct.pack(">I", len(frame)) + frame)
     stream.flush()
 
 
-def _too_long(*_: object) -> None:
+def _stop_too_long(*_: object) -> None:
     raise Unprintable("it takes too long to make pages of it", "size")
 
 
@@ -78,7 +78,7 @@ def installed_signs(config: Any = None) -> bytes:
 
     config: WeasyPrint's FcConfig, with the fonts that letters have brought; None: the machine's.
     """
-    library = _fontconfig()
+    library = _load_fontconfig()
     pointer, number = ctypes.c_void_p, ctypes.c_uint32
     library.FcInitLoadConfigAndFonts.restype = pointer
     library.FcConfigGetFonts.restype = ctypes.POINTER(FontSet)
@@ -103,7 +103,7 @@ def installed_signs(config: Any = None) -> bytes:
     return bytes(signs)
 
 
-def _fontconfig() -> Any:
+def _load_fontconfig() -> Any:
     """Return the library that WeasyPrint uses. Raises OSError."""
     for name in ("libfontconfig.so.1", "libfontconfig.1.dylib"):
         with contextlib.suppress(OSError):
@@ -150,7 +150,7 @@ class PdfMaker:
         self._files: dict[str, tuple[str, bytes]] = {}
         self._shown: set[str] = set()  # of the current letter
 
-    def prepare(self) -> None:
+    def load_libraries(self) -> None:
         """Load what letters need. Raises ImportError and OSError.
 
         Merging PDFs does without it and saves the time.
@@ -162,7 +162,7 @@ class PdfMaker:
             self._fonts = FontConfiguration()
             self._signs = installed_signs(self._fonts._config)
 
-    def keep(self, name: str, kind: str, content: bytes) -> None:
+    def keep_file(self, name: str, kind: str, content: bytes) -> None:
         self._files[name] = kind, content
 
     def _check_signs(self, pages: list[Any], part: str) -> None:
@@ -174,7 +174,7 @@ class PdfMaker:
         if missing := missing_signs(text, self._signs):
             raise Unprintable(f"it shows {named_signs(missing)}, which no installed font has", part)
 
-    def render(self, asked: dict[str, Any]) -> tuple[int, bytes]:
+    def render_letter(self, asked: dict[str, Any]) -> tuple[int, bytes]:
         """Render a letter. Returns its number of pages and the PDF. Raises Unprintable. Call `prepare` first.
 
         Keys of `asked`: html, css, over (HTML drawn over the first page), files (by name), paper, pages_max, seconds;
@@ -186,7 +186,7 @@ class PdfMaker:
             resource.RLIMIT_CPU, (int(time.process_time() + asked["seconds"]) + 3, resource.RLIM_INFINITY)
         )
         try:
-            document = self._document(asked["html"], asked["css"])
+            document = self._lay_out(asked["html"], asked["css"])
             if len(document.pages) > asked["pages_max"]:
                 raise Unprintable(f"it has {len(document.pages)} pages, more than {asked['pages_max']}", "size")
             for number, page in enumerate(document.pages, start=1):
@@ -194,9 +194,9 @@ class PdfMaker:
             self._check_signs(document.pages, "character")
             made = document.write_pdf()
             if asked["over"]:
-                over = self._document(asked["over"], [])
+                over = self._lay_out(asked["over"], [])
                 self._check_signs(over.pages, "address")
-                made = self._over(made, over.write_pdf())
+                made = self._lay_over(made, over.write_pdf())
             return len(document.pages), made
         except (MemoryError, RecursionError) as error:
             why = f"it is too large or too deep to make pages of it ({type(error).__name__})"
@@ -206,7 +206,7 @@ class PdfMaker:
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
 
-    def merge(self, parts: list[bytes], fronts: bool) -> bytes:
+    def merge_parts(self, parts: list[bytes], fronts: bool) -> bytes:
         """Merge the parts in order. `fronts`: each begins on the front of a sheet printed on both sides."""
         import pypdf
 
@@ -219,14 +219,14 @@ class PdfMaker:
         writer.write(out)
         return out.getvalue()
 
-    def _document(self, html: str, css: list[str]) -> Any:
+    def _lay_out(self, html: str, css: list[str]) -> Any:
         import weasyprint
 
-        sheets = [weasyprint.CSS(string=one, url_fetcher=self._fetch, font_config=self._fonts) for one in css]
-        page = weasyprint.HTML(string=html, base_url="letter:", url_fetcher=self._fetch)
+        sheets = [weasyprint.CSS(string=one, url_fetcher=self._fetch_part, font_config=self._fonts) for one in css]
+        page = weasyprint.HTML(string=html, base_url="letter:", url_fetcher=self._fetch_part)
         return page.render(stylesheets=sheets, font_config=self._fonts)
 
-    def _fetch(self, url: str, *_: object, **__: object) -> Any:
+    def _fetch_part(self, url: str, *_: object, **__: object) -> Any:
         """Return content that the letter carries. Anything else aborts the letter, as it would be missing."""
         from weasyprint.urls import URLFetcher, URLFetcherResponse
 
@@ -247,7 +247,7 @@ class PdfMaker:
             raise Unprintable(f"page {number} is {have}, and the paper is {want}", "size")
 
     @staticmethod
-    def _over(made: bytes, over: bytes) -> bytes:
+    def _lay_over(made: bytes, over: bytes) -> bytes:
         import pypdf
 
         writer = pypdf.PdfWriter(clone_from=io.BytesIO(made))
@@ -257,28 +257,28 @@ class PdfMaker:
         return out.getvalue()
 
 
-def serve(asked: BinaryIO, answers: BinaryIO) -> None:
+def serve_requests(asked: BinaryIO, answers: BinaryIO) -> None:
     """Answer requests until the input ends."""
     pages = PdfMaker()
     while True:
-        question = json.loads(read(asked))
+        question = json.loads(read_frame(asked))
         match question["what"]:
             case "file":
-                pages.keep(question["name"], question["type"], read(asked))
+                pages.keep_file(question["name"], question["type"], read_frame(asked))
             case "merge":
-                made = pages.merge([read(asked) for _ in range(question["parts"])], question["fronts"])
-                write(answers, b"{}", made)
+                made = pages.merge_parts([read_frame(asked) for _ in range(question["parts"])], question["fronts"])
+                write_frames(answers, b"{}", made)
             case "letter":
                 try:
-                    pages.prepare()
-                    number, made = pages.render(question)
+                    pages.load_libraries()
+                    number, made = pages.render_letter(question)
                 except (ImportError, OSError) as error:  # from WeasyPrint's libraries
-                    write(answers, json.dumps({"broken": f"{type(error).__name__}: {error}"[:200]}).encode())
+                    write_frames(answers, json.dumps({"broken": f"{type(error).__name__}: {error}"[:200]}).encode())
                     return
                 except Unprintable as why:
-                    write(answers, json.dumps({"why": str(why), "part": why.part}).encode())
+                    write_frames(answers, json.dumps({"why": str(why), "part": why.part}).encode())
                 else:
-                    write(answers, json.dumps({"pages": number}).encode(), made)
+                    write_frames(answers, json.dumps({"pages": number}).encode(), made)
 
 
 def main() -> None:
@@ -289,9 +289,9 @@ def main() -> None:
     if sys.argv[1:] == ["signs"]:
         answers.write(installed_signs())
         return
-    signal.signal(signal.SIGPROF, _too_long)
+    signal.signal(signal.SIGPROF, _stop_too_long)
     try:
-        serve(sys.stdin.buffer, answers)
+        serve_requests(sys.stdin.buffer, answers)
     except EOFError:
         return
 

@@ -37,7 +37,7 @@ FAMILY = "'Liberation Sans', Arial, Helvetica, 'DejaVu Sans', sans-serif"
 FONT = f"font: 10pt/4.6mm {FAMILY}"
 
 
-def style(paper: str, window: Window | None) -> str:
+def default_style(paper: str, window: Window | None) -> str:
     """Return default CSS; the letter's own CSS overrides it."""
     width, height = PAPERS[paper]
     first = f" @page :first {{ margin-top: {window.free:.2f}mm }}" if window else ""
@@ -50,7 +50,7 @@ def lines_seen(window: Window) -> int:
     return int((window.height - window.inset[1]) / LINE)
 
 
-def over(paper: str, window: Window, lines: Sequence[str], *, frame: bool) -> str:
+def address_page(paper: str, window: Window, lines: Sequence[str], *, frame: bool) -> str:
     """Return a page with the address at the window. `frame`: draw the window's edge."""
     width, height = PAPERS[paper]
     place = f"left: {window.left:.2f}mm; top: {window.top:.2f}mm; width: {window.width:.2f}mm"

@@ -33,14 +33,16 @@ class Upload:
     name: str
     upload: str = field(default_factory=lambda: token_hex(4))
 
-    def path(self, end: str) -> str:
+    def remote_path(self, end: str) -> str:
         return f"{self.folder.rstrip('/')}/{self.name}{end}"
 
-    def part(self, end: str) -> str:
+    def temporary_path(self, end: str) -> str:
         """Return the temporary name."""
-        return self.path(f".{self.upload}{end}{self.temporary}")
+        return self.remote_path(f".{self.upload}{end}{self.temporary}")
 
-    async def bring(self, pdf: bytes, manifest: bytes, seconds: float, settling: float) -> NotSent | InDoubt | None:
+    async def bring_batch(
+        self, pdf: bytes, manifest: bytes, seconds: float, settling: float
+    ) -> NotSent | InDoubt | None:
         """Upload the batch. Returns None if the vendor has it, NotSent if provably nothing of it is visible.
 
         `seconds`: time until the rename. `settling`: time to find out whether an unanswered rename took effect.
@@ -48,32 +50,32 @@ class Upload:
         begun = False
         try:
             async with asyncio.timeout(seconds), self.opens() as place:
-                if await place.size(self.path(".csv")) is not None:
+                if await place.file_size(self.remote_path(".csv")) is not None:
                     return None  # an earlier call uploaded it
-                await place.write(self.part(".pdf"), pdf)
-                await place.write(self.part(".csv"), manifest)
-                await self._replace(place)
+                await place.write_file(self.temporary_path(".pdf"), pdf)
+                await place.write_file(self.temporary_path(".csv"), manifest)
+                await self._replace_pdf(place)
                 begun = True
-                await place.rename(self.part(".csv"), self.path(".csv"))
+                await place.rename_file(self.temporary_path(".csv"), self.remote_path(".csv"))
                 return None
         except TimeoutError:
             error = PlaceError(f"it took more than {seconds:g} s", answered=False)
         except PlaceError as why:
             error = why
-        return await self._settle(error, settling) if begun else not_sent(error)
+        return await self._settle_rename(error, settling) if begun else not_sent(error)
 
-    async def _replace(self, place: Place) -> None:
+    async def _replace_pdf(self, place: Place) -> None:
         """Rename the PDF, replacing one left by an earlier call. Without its manifest it means nothing."""
-        if await place.size(self.path(".pdf")) is not None:
-            await place.remove(self.path(".pdf"))
-        await place.rename(self.part(".pdf"), self.path(".pdf"))
+        if await place.file_size(self.remote_path(".pdf")) is not None:
+            await place.remove_file(self.remote_path(".pdf"))
+        await place.rename_file(self.temporary_path(".pdf"), self.remote_path(".pdf"))
 
-    async def _settle(self, error: PlaceError, seconds: float) -> NotSent | InDoubt | None:
+    async def _settle_rename(self, error: PlaceError, seconds: float) -> NotSent | InDoubt | None:
         """Find out whether a failed or unanswered rename took effect."""
         try:
             async with asyncio.timeout(seconds), self.opens() as place:
-                removed = await place.remove(self.part(".csv"))
-                visible = await place.size(self.path(".csv")) is not None
+                removed = await place.remove_file(self.temporary_path(".csv"))
+                visible = await place.file_size(self.remote_path(".csv")) is not None
                 if not removed and (visible or not error.answered):  # renamed; the vendor may have collected it since
                     return None
                 if not removed:  # the rename was refused, and somebody else removed the temporary file

@@ -30,7 +30,7 @@ class ShapingRule:
     receiver: str | None
     text: re.Pattern[str] | None
 
-    def fits(self, receiver: str, cause: AnswerCause, text: str) -> bool:
+    def fits_answer(self, receiver: str, cause: AnswerCause, text: str) -> bool:
         return (
             cause == self.cause
             and self.receiver in (None, receiver)
@@ -45,7 +45,7 @@ OTHERWISE = Shape(300.0, 3600.0)
 def shape_wait(receiver: str, cause: AnswerCause, text: str) -> Shape:
     """Return the waits of a receiving domain after this answer."""
     said = text[:TEXT_MAX]
-    return next((rule.shape for rule in shaping_rules() if rule.fits(receiver, cause, said)), OTHERWISE)
+    return next((rule.shape for rule in shaping_rules() if rule.fits_answer(receiver, cause, said)), OTHERWISE)
 
 
 @cache

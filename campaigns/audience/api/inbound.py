@@ -62,7 +62,7 @@ def _take(request: HttpRequest, slug: str) -> Status[None]:
         raise invalid([{"pointer": "", "code": "too_long", "detail": f"At most {inbound.MOST:,} messages."}])
     if inbound.take(of.id, messages, credentials).calls:
         tasks.notify_webhooks()
-    receipts.counts.add(of.id, "taken", len(messages))
+    receipts.counts.count_reports(of.id, "taken", len(messages))
     return Status(204, None)
 
 

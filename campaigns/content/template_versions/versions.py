@@ -154,7 +154,7 @@ def add(
             made_by=by.name[:150],
         )
         what = Said(gettext_noop("version %(number)s added"), number=str(version.number))
-        history.record(by, Template, [(template.pk, what)], remark, CHANGE if newest else ADDITION)
+        history.record_changes(by, Template, [(template.pk, what)], remark, CHANGE if newest else ADDITION)
         return AddedVersion(version, new=True)
 
 
@@ -209,8 +209,8 @@ def set_class(template: Template, mail_class: int | None, by: Actor) -> bool:
         )
         template.mail_class = mail_class
         if is_changed:
-            what = history.change("class", _class_word(before), _class_word(mail_class))
-            history.record(by, Template, [(template.pk, what)])
+            what = history.change_sentence("class", _class_word(before), _class_word(mail_class))
+            history.record_changes(by, Template, [(template.pk, what)])
         return bool(is_changed)
 
 
@@ -235,7 +235,7 @@ def _archive(template: Template, by: Actor, what: str, **was: Any) -> bool:
         return False
     template.archived_at = at
     done = gettext_noop("archived") if what == "archived" else gettext_noop("restored")
-    history.record(by, Template, [(template.pk, Said(done))])
+    history.record_changes(by, Template, [(template.pk, Said(done))])
     return True
 
 

@@ -114,7 +114,7 @@ def _made(prefix: str, kind: str, scopes: Iterable[str]) -> Said:
 
 def _record(by: Actor | None, row: ApiKey, what: str, flag: int = CHANGE) -> None:
     if by is not None:
-        history.record(by, ApiKey, [(row.pk, what)], flag=flag)
+        history.record_changes(by, ApiKey, [(row.pk, what)], flag=flag)
 
 
 def digest(token: str) -> bytes:

@@ -19,7 +19,7 @@ from ninja.errors import HttpError, ValidationError
 from campaigns.senders.quotas.book import QuotaRefusal
 from campaigns.texts.apart import ProcessLost
 from vendors import alarms, health, outages
-from vendors.not_now import refusal
+from vendors.not_now import find_refusal_text
 
 log = logging.getLogger(__name__)
 
@@ -161,10 +161,10 @@ def _not_found(request: HttpRequest, why: Any) -> HttpResponse:
 
 
 def _unexpected(request: HttpRequest, why: Any) -> HttpResponse:
-    if said := refusal(why):
+    if said := find_refusal_text(why):
         log.warning("%s: %s", request.path, said)
         if isinstance(why, django.db.Error):
-            outages.note("database", said)
+            outages.note_outage("database", said)
             django.db.connection.close()  # a read-only session may stay read-only
         return unavailable("A database cannot be reached, or refuses for a while").response()
     if isinstance(why, STORES):

@@ -26,7 +26,7 @@ _full: dict[tuple[int, int], float] = {}  # (key, its limit) -> time.monotonic u
 
 @cache
 def _limiter(url: str, patience: float) -> SlidingWindowCounterRateLimiter:
-    pool = redis_clients.connect(url, patience).connection_pool
+    pool = redis_clients.make_client(url, patience).connection_pool
     return SlidingWindowCounterRateLimiter(RedisStorage(url, pool, key_prefix="mailhub:keys", wrap_exceptions=True))
 
 

@@ -165,7 +165,7 @@ def _rebuild_lost(scope: Scope) -> None:
 
 
 def _rebuild_now(scope: Scope) -> None:
-    redis = redis_clients.connect(settings.REDIS_URL)
+    redis = redis_clients.make_client(settings.REDIS_URL)
     locked_most.set(LOCKED_BRIEFLY)  # in this call's context: otherwise all would wait for one locked vendor
     try:
         if rebuild(Throttle(redis), scope.vendor_id, scope.generation):

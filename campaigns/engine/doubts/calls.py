@@ -187,8 +187,8 @@ class SingleCalls:
         elif self.probe is not None:
             await brake.put_off_probe(self._rows, self._credential_id, self.probe)
         good = is_good_answer(answer)
-        self._condition.note(answer, good, getattr(answer, "reason", ""))
-        await self._condition.write(self._rows)
+        self._condition.note_outcome(answer, good, getattr(answer, "reason", ""))
+        await self._condition.write_notes(self._rows)
 
     async def _act_upon(self, answer: SingleOutcome) -> None:
         """Pause or close the credential if the answer says so, as a stream does."""

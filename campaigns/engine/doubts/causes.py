@@ -16,7 +16,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from campaigns.models import Job, Message
 from campaigns.models.states import PARENTS
 from vendors import destinations
-from vendors.instants import checked
+from vendors.instants import check_instant
 
 MOST = 100_000  # the oldest doubts, which are counted
 SHOWN = 100  # causes in one list
@@ -67,7 +67,7 @@ def named(key: str) -> Cause:
     if len(parts) < 3 or not parts[0].isdecimal() or len(parts[0]) > 18:
         raise ValueError(f"{key!r} names no cause: that begins with the number of a job, a vendor and a minute")
     job_id, vendor, minute, *seen = parts
-    at = checked(datetime.strptime(minute, MINUTE).replace(tzinfo=UTC))
+    at = check_instant(datetime.strptime(minute, MINUTE).replace(tzinfo=UTC))
     return Cause(int(job_id), vendor, at, seen[0] if seen else None)
 
 

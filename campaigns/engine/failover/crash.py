@@ -44,7 +44,7 @@ def compare() -> Said | None:
         if store is None or why != guard.CRASHED:  # another process is comparing
             return why
         since, open_calls = _since(store.adopted_at), 0
-        with redis_clients.connect(settings.REDIS_URL) as redis:
+        with redis_clients.make_client(settings.REDIS_URL) as redis:
             throttle = Throttle(redis)
             for vendor in Vendor.objects.order_by("pk"):
                 unknown = _unknown(throttle, vendor, since)
@@ -74,7 +74,7 @@ def _last_end() -> datetime | None:
     """Return the latest possible end of the calls in flight; None if there is none, or Redis does not answer."""
     vendors = [(Scope(pk, 0, 0), 1) for pk in Vendor.objects.values_list("pk", flat=True)]
     found: list[tuple[list[float], list[float]]] = []
-    with suppress(ThrottleUnreachable), redis_clients.connect(settings.REDIS_URL, PATIENCE) as redis:
+    with suppress(ThrottleUnreachable), redis_clients.make_client(settings.REDIS_URL, PATIENCE) as redis:
         found = Throttle(redis).places_of(vendors)
     ends = (datetime.fromtimestamp(at, UTC) for of_vendor, _ in found for at in of_vendor)
     return max((end for end in ends if end > timezone.now()), default=None)

@@ -61,10 +61,12 @@ class WaitingMail:
 
     @property
     def sentence(self) -> Said:
-        jobs, recipients = Said.counted(*JOBS, count=self.jobs), Said.counted(*RECIPIENTS, count=self.recipients)
+        jobs, recipients = Said.count_form(*JOBS, count=self.jobs), Said.count_form(*RECIPIENTS, count=self.recipients)
         mail = Said(gettext_noop("%(jobs)s for %(recipients)s"), jobs=jobs, recipients=recipients)
-        doubts = [Said.counted(*DOUBTS, count=self.doubts)] if self.doubts else []
-        return Said.joined(", ", [*([mail] if self.jobs else []), *doubts]) if self else Said(gettext_noop("no mail"))
+        doubts = [Said.count_form(*DOUBTS, count=self.doubts)] if self.doubts else []
+        return (
+            Said.join_parts(", ", [*([mail] if self.jobs else []), *doubts]) if self else Said(gettext_noop("no mail"))
+        )
 
 
 class NotHeld(Exception):
@@ -120,4 +122,4 @@ def go_on(by: Actor, reason: str, answer: str) -> None:
     if not found[0]:
         return  # the store was taken over, too: its question comes next
     queries.adopt()
-    history.record(by, Store, [(1, answer)], reason)
+    history.record_changes(by, Store, [(1, answer)], reason)

@@ -108,7 +108,9 @@ def recover(
             )
             raise Changed(Said(changed))
         failover_queries.adopt()
-        history.record(by, Store, [(1, Said(gettext_noop("recovered: %(losses)s"), losses=describe(found)))], reason)
+        history.record_changes(
+            by, Store, [(1, Said(gettext_noop("recovered: %(losses)s"), losses=describe(found)))], reason
+        )
     return found
 
 
@@ -122,7 +124,7 @@ def describe(found: list[Loss]) -> Said:
     """Return one sentence for each vendor."""
     if not found:
         return Said(gettext_noop("no vendor has anything that may have been called"))
-    return Said.joined("; ", map(_sentence, found))
+    return Said.join_parts("; ", map(_sentence, found))
 
 
 UNWITNESSED = gettext_noop(
@@ -144,7 +146,7 @@ def _doubts(since: datetime | None, without: list[int]) -> list[Loss]:
     failover_queries.hold()
     newest = Usage.objects.aggregate(newest=Max("at"))["newest"]
     begin = min((at for at in (since, newest) if at is not None), default=None)
-    redis = redis_clients.connect(settings.REDIS_URL)
+    redis = redis_clients.make_client(settings.REDIS_URL)
     try:
         found = [_vendor(Throttle(redis), vendor, begin, without) for vendor in Vendor.objects.order_by("pk")]
     finally:

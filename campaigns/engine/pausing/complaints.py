@@ -259,7 +259,7 @@ def _pause_receiver(rate: ComplaintRate, limits: ComplaintLimits) -> ComplaintPa
         sponsor=rate.sponsor, receiver=rate.receiver, since=rate.since, complaints=rate.complaints,
         accepted=rate.accepted or 0, limit=limits.limit_of(rate),
     )  # fmt: skip
-    history.record(ITSELF, Sponsor, [(rate.sponsor_id, _paused(pause))])
+    history.record_changes(ITSELF, Sponsor, [(rate.sponsor_id, _paused(pause))])
     return pause
 
 
@@ -295,7 +295,7 @@ def resume_receiver(pause_id: int, by: Actor, reason: str = "") -> ComplaintPaus
     )
     pause.refresh_from_db()
     said = Said(gettext_noop("bulk mail to %(receiver)s goes on"), receiver=pause.provider)
-    history.record(by, Sponsor, [(sponsor_id, said)], reason)
+    history.record_changes(by, Sponsor, [(sponsor_id, said)], reason)
     return pause
 
 

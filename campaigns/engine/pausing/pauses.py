@@ -63,7 +63,7 @@ def pause_itself(campaign_id: int, reason: str) -> bool:
     if not pause(campaign_id, ITSELF, reason):
         return False
     whole = Job.objects.filter(campaign=campaign_id, parent=None).values_list("pk", flat=True)
-    history.record(Actor(ITSELF), Job, [(job_id, _paused(job_id)) for job_id in whole], reason)
+    history.record_changes(Actor(ITSELF), Job, [(job_id, _paused(job_id)) for job_id in whole], reason)
     alarms.CAMPAIGN_PAUSED.log(log, campaign_id, reason)
     return True
 
@@ -154,4 +154,4 @@ def _came_of(parent: Job) -> str:
 def counted(names: Sequence[str], counts: Sequence[int | None]) -> str:
     """Join the counts other than 0: 480 accepted, 20 refused."""
     pairs = zip(names, counts, strict=True)
-    return Said.joined(", ", (Said("%(count)s %(name)s", count=n, name=Said(name)) for name, n in pairs if n))
+    return Said.join_parts(", ", (Said("%(count)s %(name)s", count=n, name=Said(name)) for name, n in pairs if n))

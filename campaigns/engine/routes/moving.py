@@ -287,7 +287,7 @@ class _Moving:
             (self._parent.pk, Said(GO_BY, count=messages, source=names[source], target=str(to), why=why))
             for (source, to, why), messages in sums.items()
         ]
-        history.record(Actor(ITSELF), Job, sentences)
+        history.record_changes(Actor(ITSELF), Job, sentences)
         return Moved(sum(sums.values()), frozenset(to.vendor_id for _, to, _ in sums))
 
 

@@ -102,11 +102,11 @@ class ObservedCalls:
     def pour(self, counts: histograms.ObservedCounts, vendor_id: int, due: datetime) -> None:
         """Count it all. due: the earliest possible time of the messages' calls."""
         for at, messages in self.claims:
-            counts.observe(histograms.ACCEPT_TO_CALL, vendor_id, max(0.0, (at - due).total_seconds()), messages)
+            counts.observe_value(histograms.ACCEPT_TO_CALL, vendor_id, max(0.0, (at - due).total_seconds()), messages)
         counts.observe_all(histograms.CLAIM_SIZE, vendor_id, [messages for _, messages in self.claims])
         counts.observe_all(histograms.CALL, vendor_id, self.durations)
         for seconds, answers in self.stored:
-            counts.observe(histograms.CALL_TO_STORED, vendor_id, seconds, answers)
+            counts.observe_value(histograms.CALL_TO_STORED, vendor_id, seconds, answers)
 
 
 class CallPool:
@@ -298,7 +298,7 @@ class CallPool:
 
     @property
     def _doubts(self) -> int:
-        return self._condition.doubts if self._condition else 0
+        return self._condition.doubts_running if self._condition else 0
 
     @property
     def _may_start(self) -> bool:
@@ -520,7 +520,7 @@ class CallPool:
         good = self._job.adapter.is_good(outcome)
         if self._condition is not None:
             text = _without(recipient, outcome.reason) if good is False and isinstance(outcome, Refusal) else ""
-            self._condition.note(outcome, good, text)
+            self._condition.note_outcome(outcome, good, text)
         if good and isinstance(outcome, Refused) and outcome.may_be_ours and settings.EQUAL_REFUSALS:
             self._undecided += 1
             return

@@ -269,7 +269,7 @@ class Recorder:
                 async with self._rows.one() as connection:
                     began = time.monotonic()
                     await append_all(connection, answers, self.runs)
-                    histograms.counts.observe(histograms.STATEMENT, "store", time.monotonic() - began)
+                    histograms.counts.observe_value(histograms.STATEMENT, "store", time.monotonic() - began)
                 return None
             except NO_DATABASE as error:
                 alarms.RESULTS_WAIT.log(log, sum(len(one.results) for one in answers), error)
@@ -311,7 +311,7 @@ class Recorder:
             async with self._rows.one() as connection:
                 began = time.monotonic()
                 merged = await merge(connection, jobs, free=True)
-                histograms.counts.observe(histograms.STATEMENT, "merge", time.monotonic() - began)
+                histograms.counts.observe_value(histograms.STATEMENT, "merge", time.monotonic() - began)
                 locked = set(jobs) - merged
                 if locked:
                     rows = await connection.execute(EXISTING, {"jobs": list(locked)})

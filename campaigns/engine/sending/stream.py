@@ -130,7 +130,7 @@ class Stream:
         self._claimer: claims.Claimer = self._usual
         self._hold = job.adapter.deadline + SLACK + (READING if job.campaign.has_files else 0.0)
         self._permits = Permits(self._throttle, self._claims)
-        self._condition = recorder.conditions.of(job.credential_id, job.destination)
+        self._condition = recorder.conditions.feed_of(job.credential_id, job.destination)
         run = recorder.receiver_runs.of_credential(job.credential_id)
         self._receiving: ByReceiver | None = None  # for the rest of this pass, if receivers wait
         self._confirmations = followed.confirmations
@@ -389,11 +389,11 @@ class Stream:
         elif (
             not seen.braked_at
             and not seen.closed_for
-            and feed.doubts >= min(self._job.adapter.concurrency, brake.DOUBTS_MOST)
+            and feed.doubts_running >= min(self._job.adapter.concurrency, brake.DOUBTS_MOST)
         ):
             age = min(time.monotonic() - feed.doubt_at, DAY)  # the time of others' doubts is unknown here
             if await self._locking(lambda rows: brake.put_on(rows, login, age)):
-                alarms.BRAKE_PUT_ON.log(log, login, feed.doubts)
+                alarms.BRAKE_PUT_ON.log(log, login, feed.doubts_running)
         else:
             return
         self._context = await self._followed.read()

@@ -121,8 +121,8 @@ def _take(request: HttpRequest, slug: str) -> tuple[int, ReceiptsOut]:
     stored = _together(of.id, of.slug, credentials).ask(reported) if reported else ReportsStored(0, (), ())
     if stored.calls:
         tasks.notify_webhooks()
-    counts.add(of.id, "unknown", len(stored.unknown))
-    counts.add(of.id, "taken", len(reported) - len(stored.unknown))
+    counts.count_reports(of.id, "unknown", len(stored.unknown))
+    counts.count_reports(of.id, "taken", len(reported) - len(stored.unknown))
     return adapter.report_status, ReceiptsOut(
         changed=stored.changed, unknown=list(stored.unknown), refused=refused or None
     )
@@ -145,7 +145,7 @@ def read_inbound(request: HttpRequest, slug: str) -> tuple[ReportingVendor, Sequ
 
     def read(adapter: type[Adapter], vendor: ReportingVendor) -> tuple[Sequence[ReadText], Credentials]:
         came = _as_it_came(request)
-        return report_keys.read(lambda source: adapter.read_inbound(came, source), vendor)
+        return report_keys.read_for_accounts(lambda source: adapter.read_inbound(came, source), vendor)
 
     vendor, _, (found, credentials) = read_proved(slug, read)
     return vendor, _readable(vendor, found)[0], credentials
@@ -178,7 +178,7 @@ def read_proved(
         return vendor, adapter, read(adapter, vendor)
     except NotTheVendor:
         if vendor is not None:
-            counts.add(vendor.id, "forged", 1)
+            counts.count_reports(vendor.id, "forged", 1)
             if counts.may_log(vendor.id, "forged"):
                 alarms.REPORT_FORGED.log(log, vendor.slug)
         raise _strange() from None
@@ -188,14 +188,14 @@ def read_proved(
         raise invalid(located(("body", *where), code, sentence) for where, code, sentence in bad.errors) from None
     except (LookupError, ValueError) as error:
         assert vendor is not None
-        counts.add(vendor.id, "unreadable", 1)
+        counts.count_reports(vendor.id, "unreadable", 1)
         if counts.may_log(vendor.id, "unusable"):
             alarms.REPORTS_NOT_TAKEN.log(log, vendor.slug, str(error)[:500])
         raise _strange() from None
 
 
 def _count_unreadable(vendor: ReportingVendor, why: str) -> None:
-    counts.add(vendor.id, "unreadable", 1)
+    counts.count_reports(vendor.id, "unreadable", 1)
     if counts.may_log(vendor.id, "unreadable"):
         alarms.REPORT_UNREADABLE.log(log, vendor.slug, why[:500])
 
@@ -205,11 +205,11 @@ def _read(
 ) -> tuple[Sequence[ReadReport], Credentials]:
     """Return the events; none if the vendor only wanted its reports to be confirmed, which is done here."""
     try:
-        return report_keys.read(lambda source: adapter.read_report(request, source), vendor)
+        return report_keys.read_for_accounts(lambda source: adapter.read_report(request, source), vendor)
     except ToConfirm as wanted:
-        result = asyncio.run(webhook_http.get(wanted.url))
+        result = asyncio.run(webhook_http.get_once(wanted.url))
         host = urlsplit(wanted.url).hostname
-        if not result.taken:
+        if not result.is_taken:
             alarms.REPORTS_NOT_CONFIRMED.log(log, vendor.slug, host, result.note)
             raise unavailable("The vendor's reports could not be confirmed") from None
         log.info("reports of vendor %s are confirmed at %s", vendor.slug, host)

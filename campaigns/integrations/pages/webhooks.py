@@ -19,7 +19,7 @@ from campaigns.integrations.webhooks import events
 from campaigns.models import Sponsor, Webhook, WebhookCall
 from campaigns.models.api_clients import Event
 from campaigns.models.campaigns import sponsors_of
-from vendors.instants import checked
+from vendors.instants import check_instant
 from vendors.said import Said, gettext_noop
 from vendors.webhook_http import Forbidden
 
@@ -135,7 +135,7 @@ def _seen(request: HttpRequest) -> tuple[int, datetime | None]:
     if not (tries.isdecimal() and len(tries) < 6):
         raise Http404
     try:
-        return int(tries), checked(datetime.fromisoformat(taken)) if taken else None
+        return int(tries), check_instant(datetime.fromisoformat(taken)) if taken else None
     except ValueError:
         raise Http404 from None
 

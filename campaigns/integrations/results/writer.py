@@ -65,7 +65,7 @@ def _server(shard: int) -> Redis:
 
 @cache
 def _client(url: str, patience: float) -> Redis:
-    return redis_clients.connect(url, patience)
+    return redis_clients.make_client(url, patience)
 
 
 def _key(session: UUID) -> str:

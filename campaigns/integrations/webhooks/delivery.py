@@ -102,7 +102,7 @@ class CallsInFlight:
         async def post() -> None:
             answer = PostResult(None, "not called")
             try:
-                answer = await webhook_http.post(url, body, headers)
+                answer = await webhook_http.post_once(url, body, headers)
             finally:
                 self._answers.put((call.pk, answer))
 
@@ -200,7 +200,7 @@ def _hold(ids: set[int]) -> dict[int, Webhook]:
 
 def _set_result(call: WebhookCall, answer: PostResult) -> None:
     call.http_status, call.result = answer.status, answer.note[:255]
-    if answer.taken:
+    if answer.is_taken:
         call.taken_at, call.next_at = timezone.now(), None
     elif call.tries >= TRIES:
         call.next_at = None

@@ -53,7 +53,7 @@ def create(
     sponsor: Sponsor, url: str, events: Sequence[str], test: bool, by: Actor | None = None, secret: str = ""
 ) -> tuple[Webhook, str]:
     """Make a webhook; return it and its signing secret. Raises webhook_http.Forbidden for a bad address."""
-    webhook_http.check(url)
+    webhook_http.check_url(url)
     row = Webhook(sponsor=sponsor, url=url, events=list(events) or list(Event.values), test=test)
     secret = secret or _new_secret()
     row.secret = {"key": secret}
@@ -117,7 +117,7 @@ def secret_of(some: bytes) -> str:
 def _record(by: Actor | None, hook_id: int, what: str, flag: int = CHANGE) -> None:
     """Add it to the history if a person or a program decided it."""
     if by is not None:
-        history.record(by, Webhook, [(hook_id, what)], flag=flag)
+        history.record_changes(by, Webhook, [(hook_id, what)], flag=flag)
 
 
 def signature(hook: Webhook, name: str, moment: datetime, body: str) -> str:

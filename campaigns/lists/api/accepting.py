@@ -71,7 +71,7 @@ def admit(order: SendOrder, known: dict[int, HealthStatus] | None = None) -> Ven
 def _refusal(vendor: VendorSnapshot, known: dict[int, HealthStatus]) -> Problem | None:
     if vendor.paused is not None:
         return Problem("vendor-paused", f"{vendor.slug}: {vendor.paused}", retry_after=vendor.policy.retry_after)
-    status = known.get(vendor.id) or health.at(settings.REDIS_URL).admit(vendor.id, vendor.policy)
+    status = known.get(vendor.id) or health.health_store(settings.REDIS_URL).admit(vendor.id, vendor.policy)
     if status.state != "probe":  # only one request may be the probe, so that answer is not shared
         known[vendor.id] = status
     if status.accepting:

@@ -38,7 +38,7 @@ def printed(
 def _made(letters: Sequence[Letter], files: CampaignFiles | None, vendor: Vendor) -> previews.PrintPreview:
     """Return the preview. Raises ValueError with a sentence."""
     shown = [letter._replace(attachments=images(files)) for letter in letters]
-    made = previews.made(shown, vendor.adapter, vendor.settings, {}, seconds=SECONDS)
+    made = previews.make_preview(shown, vendor.adapter, vendor.settings, {}, seconds=SECONDS)
     if len(made.pdf) > LARGEST:
         raise ValueError(f"the PDF has {len(made.pdf):,} bytes, more than {LARGEST:,}: ask for fewer letters")
     return made

@@ -28,7 +28,7 @@ from campaigns.senders.quotas import admission
 from campaigns.senders.quotas.book import NewWork, QuotaRefusal, QuotaUse
 from campaigns.texts.templates import TemplateError
 from vendors import alarms
-from vendors.history import Actor, record
+from vendors.history import Actor, record_changes
 from vendors.said import Said, columns, gettext_noop
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ def obstacle(draft: Draft) -> str:
     if facts["total"] and not draft.leave_out:
         one = gettext_noop("1 row of the list is bad: correct it, or leave it out.")
         many = gettext_noop("%(count)s rows of the list are bad: correct them, or leave them out.")
-        return Said.counted(one, many, count=facts["total"])
+        return Said.count_form(one, many, count=facts["total"])
     return ""
 
 
@@ -218,7 +218,7 @@ def test(draft: Draft, address: str, number: int, tests: int, user: Any) -> Job 
 def _record(draft: Draft, campaign: Campaign, what: str, user: Any = None) -> None:
     user = user or draft.decided_by
     actor = Actor(user.get_username(), user.pk) if user else Actor("somebody")
-    record(actor, Campaign, [(campaign.pk, what)], flag=ADDITION)
+    record_changes(actor, Campaign, [(campaign.pk, what)], flag=ADDITION)
 
 
 def _dispatch(job: Job) -> None:

@@ -82,7 +82,7 @@ class LeftOut:
     def reasons(self) -> Iterator[tuple[int, str]]:
         """Yield each left-out row, in order, with all its reasons."""
         for row, found in groupby(merge(*self._passes), key=itemgetter(0)):
-            yield row, Said.joined("; ", (text for _, text in found))
+            yield row, Said.join_parts("; ", (text for _, text in found))
 
 
 def write_left_out(table: Any, left_out: LeftOut, file: TextIO) -> None:

@@ -19,7 +19,7 @@ from campaigns.reporting.own_files import SUPPRESSIONS
 from campaigns.suppression.lists import NewSuppression
 from campaigns.texts.bad_input import BadInput
 from campaigns.texts.formulas import harmless, undone
-from vendors.instants import in_utc
+from vendors.instants import convert_to_utc
 from vendors.said import Said
 
 WRITTEN = SUPPRESSIONS
@@ -143,7 +143,7 @@ def read_time(text: str, what: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo:
-            return in_utc(moment)
+            return convert_to_utc(moment)
     except ValueError:
         pass
     raise BadInput(

@@ -31,7 +31,7 @@ from campaigns.reporting.forecast.obstacles import Obstacle
 from campaigns.texts.signs import knows_fonts
 from campaigns.texts.templates import TemplateError
 from vendors import said
-from vendors.instants import checked, shown_by_clock
+from vendors.instants import check_instant, shown_by_clock
 from vendors.models import Vendor
 
 MINUTES = "%Y-%m-%dT%H:%M"
@@ -102,7 +102,7 @@ class WhenForm(forms.Form):
             self.add_error("which", _("The clocks there show this time twice on that day."))
         else:
             try:
-                data["send_at"] = checked(found[int(data.get("which") or 0) if len(found) > 1 else 0])
+                data["send_at"] = check_instant(found[int(data.get("which") or 0) if len(found) > 1 else 0])
             except ValueError:
                 self.add_error("send_at", self.fields["send_at"].error_messages["invalid"])
 

@@ -82,7 +82,7 @@ def letter_pdf(request: HttpRequest, draft: Draft, number: int) -> HttpResponse:
     found = _letter(draft, number)
     vendor = contents.logins(draft)[0].vendor
     try:
-        made = printed.made([found], vendor.adapter, vendor.settings, {}, seconds=20)
+        made = printed.make_preview([found], vendor.adapter, vendor.settings, {}, seconds=20)
     except (ValueError, LookupError) as error:
         messages.error(request, _("There is no PDF: %(why)s") % {"why": error})
         return redirect("draft_preview", draft.pk, number)

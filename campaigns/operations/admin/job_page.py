@@ -49,7 +49,7 @@ def context(request: HttpRequest, job: Any) -> dict[str, Any]:
         "ahead": job.forecast.describe_ahead(timezone.now(), is_operator=ownership.sees_all_sponsors()),
         "receivers": _receivers(job, user),
         "disclosed": ownership.is_disclosed(job.vendor_id),
-        "governs": user.has_perm("vendors.view_credential") and ownership.owns(user, job.vendor_id),
+        "governs": user.has_perm("vendors.view_credential") and ownership.owns_vendor(user, job.vendor_id),
         "shares": shares(job),
         "failures": failures(job),
         "dates": [(word, at) for word, at in _dates(job) if at],

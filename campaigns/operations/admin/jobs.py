@@ -32,7 +32,7 @@ from campaigns.reporting.campaign_names import CampaignsNamed
 from campaigns.reporting.forecast import eta
 from campaigns.senders import entitlements
 from vendors.admin import OfOwners
-from vendors.listing import OfOwnVendors, ReadOnly, flag
+from vendors.listing import OfOwnVendors, ReadOnly, flag_column
 from vendors.models import Vendor
 
 MOST_CHOICES = 500  # sponsors in their select
@@ -230,7 +230,7 @@ class DispatchRunAdmin(OfOwners, ReadOnly):
         "started_at",
         "finished_at",
         "dispatched",
-        flag("missed", "missed", "warn"),
+        flag_column("missed", "missed", "warn"),
     ]
     list_filter = [("vendor", OfOwnVendors), "missed"]
     list_select_related = ["vendor"]

@@ -28,7 +28,7 @@ from campaigns.operations.admin.message_list import (
 )
 from campaigns.reporting import message_rows, reasons
 from vendors.causes.wording import word_cause
-from vendors.listing import CappedPaginator, badge, choice, clamped
+from vendors.listing import CappedPaginator, badge, choice_column, clamp_name
 
 FIELDS = (
     *(
@@ -154,7 +154,7 @@ class MessageAdmin(Scoped):
 
     @admin.display(description=gettext_lazy("campaign"))
     def of(self, row: Message) -> SafeString:
-        return clamped(row.campaign)
+        return clamp_name(row.campaign)
 
     @admin.display(description=gettext_lazy("called"))
     def called(self, row: Message) -> str:
@@ -241,7 +241,7 @@ class MessageEventAdmin(Scoped):
     """Bounces and complaints, newest first."""
 
     telling = ("note",)
-    list_display = ["id", "message_id", "campaign_id", choice("kind"), "code", "origin", "at"]
+    list_display = ["id", "message_id", "campaign_id", choice_column("kind"), "code", "origin", "at"]
     list_filter = ["kind"]
     ordering = ["-id"]
     sortable_by = ()
@@ -258,5 +258,5 @@ class MessageEventAdmin(Scoped):
 @admin.register(Resolution)
 class ResolutionAdmin(Scoped):
     telling = ("evidence",)
-    list_display = ["message_id", choice("decision"), "decided_by", "reason", "evidence", "created_at"]
+    list_display = ["message_id", choice_column("decision"), "decided_by", "reason", "evidence", "created_at"]
     list_filter = ["decision"]

@@ -39,7 +39,7 @@ def page(request: HttpRequest, message: Message | None) -> HttpResponse:
     vendor = message.campaign.credential.vendor
     try:
         letter = previews.of_message(message)
-        made = printed.made([letter], vendor.adapter, vendor.settings, {}, seconds=SECONDS)
+        made = printed.make_preview([letter], vendor.adapter, vendor.settings, {}, seconds=SECONDS)
     except (BadInput, TemplateError, ValueError, LookupError) as why:
         return HttpResponse(f"No PDF: {why}", status=422, content_type="text/plain; charset=utf-8")
     headers = {"Content-Disposition": f'inline; filename="message-{message.pk}.pdf"', "Cache-Control": "no-store"}

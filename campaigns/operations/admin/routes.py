@@ -14,7 +14,7 @@ from campaigns.models import Route, RouteEntry
 from campaigns.models.campaigns import sponsors_of
 from campaigns.senders.admin.identities import OfTheirSponsors
 from campaigns.senders.entitlements import credentials_seen
-from vendors.listing import NamedFields, Rows, choice
+from vendors.listing import NamedFields, Rows, choice_column
 from vendors.said import Said
 
 
@@ -53,7 +53,7 @@ class Entries(Rows):
 @admin.register(Route)
 class RouteAdmin(OfTheirSponsors):
     fields = ["sponsor", "name", "channel", "patience"]
-    list_display = ["name", "sponsor", choice("channel"), "by", "takes_no_work", "patience"]
+    list_display = ["name", "sponsor", choice_column("channel"), "by", "takes_no_work", "patience"]
     list_filter = [SponsorFilter, "channel"]
     search_fields = ["name", "sponsor__name"]
     inlines = [Entries]

@@ -300,7 +300,7 @@ def vendor_window(queue: VendorQueue) -> CallEnds | None:
 
 @cache
 def _throttle(url: str) -> Throttle:
-    return Throttle(redis_clients.connect(url, PATIENCE))
+    return Throttle(redis_clients.make_client(url, PATIENCE))
 
 
 def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) -> JobForecast:

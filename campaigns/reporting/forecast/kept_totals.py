@@ -46,7 +46,7 @@ def recent(asked: Any, count: Callable[[], list[TotalsRow]]) -> QueueTotals:
     While the same totals are kept, a process returns the same object, and works out what follows from them once.
     """
     key = _key("queues", asked)
-    if found := redis_clients.kept(settings.REDIS_URL, key):
+    if found := redis_clients.read_cached(settings.REDIS_URL, key):
         return _kept_totals(found)
     return QueueTotals(_by_vendor(_count(key, count, _are_many)))
 
@@ -92,11 +92,11 @@ def recent_places(asked: Any, count: Callable[[], list[Any]]) -> KeptPlaces:
     count: returns rows of queries.POSITIONS for all near jobs.
     """
     key = _key("places", asked)
-    if found := redis_clients.kept(settings.REDIS_URL, key):
+    if found := redis_clients.read_cached(settings.REDIS_URL, key):
         return _kept_places(found)
     at, began = time.time(), time.monotonic()
     counted = json.dumps({"at": at, "rows": count()})
-    redis_clients.keep(settings.REDIS_URL, key, counted, min(LONGEST, SHARE * (time.monotonic() - began)))
+    redis_clients.cache_text(settings.REDIS_URL, key, counted, min(LONGEST, SHARE * (time.monotonic() - began)))
     return _kept_places(counted.encode())
 
 
@@ -115,7 +115,7 @@ def kept_counts(what: str, asked: Any, count: Callable[[], list[Any]], is_much: 
     what: names the count. asked, and the rows that `count` returns: values of JSON.
     """
     key = _key(what, asked)
-    found = redis_clients.kept(settings.REDIS_URL, key)
+    found = redis_clients.read_cached(settings.REDIS_URL, key)
     return json.loads(found)["rows"] if found else _count(key, count, is_much)
 
 
@@ -128,5 +128,5 @@ def _count(key: str, count: Callable[[], list[Any]], is_much: Callable[[list[Any
     rows = count()
     seconds = min(LONGEST, SHARE * (time.monotonic() - began))
     if is_much(rows):
-        redis_clients.keep(settings.REDIS_URL, key, json.dumps({"at": at, "rows": rows}), seconds)
+        redis_clients.cache_text(settings.REDIS_URL, key, json.dumps({"at": at, "rows": rows}), seconds)
     return rows

@@ -20,9 +20,9 @@ from vendors.adapters import dkim
 from vendors.admin import OnlyWhatChanged
 from vendors.forms import WriteOnly
 from vendors.history import Actor
-from vendors.listing import badge, choice, flag
+from vendors.listing import badge, choice_column, flag_column
 from vendors.models import Vendor
-from vendors.ownership import owned_credentials, owned_vendors, owns
+from vendors.ownership import owned_credentials, owned_vendors, owns_vendor
 
 
 class OfTheirSponsors(OnlyWhatChanged):
@@ -108,10 +108,10 @@ class IdentityAdmin(OfTheirSponsors):
     list_display = [
         "name",
         "sponsor",
-        choice("channel"),
+        choice_column("channel"),
         "shown",
         "reply_to",
-        flag("default", "default", "good"),
+        flag_column("default", "default", "good"),
         "works",
         "dkim_selector",
     ]
@@ -132,7 +132,7 @@ class IdentityAdmin(OfTheirSponsors):
             row.default = form.cleaned_data["default"] = True
         super().save_model(request, row, form, change)
 
-    def store(self, request: HttpRequest, obj: Any, fields: list[str], same_account: bool) -> None:
+    def store_fields(self, request: HttpRequest, obj: Any, fields: list[str], same_account: bool) -> None:
         obj.save(update_fields=[*fields, "default", "secret"])
 
 
@@ -175,7 +175,7 @@ class TopicAdmin(OfTheirSponsors):
 
 @admin.register(Entitlement)
 class EntitlementAdmin(OfTheirSponsors):
-    list_display = ["sponsor", "vendor", "credential", choice("urgent"), "created_at"]
+    list_display = ["sponsor", "vendor", "credential", choice_column("urgent"), "created_at"]
     list_filter = [SponsorFilter, ("vendor", OfSeenVendors), "urgent"]
     fields = ["sponsor", "vendor", "credential", "urgent"]
 
@@ -196,11 +196,11 @@ class EntitlementAdmin(OfTheirSponsors):
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Allow it to the vendor's owner: urgent mail goes before that of all others."""
-        return super().has_change_permission(request, obj) and (obj is None or owns(request.user, obj.vendor_id))
+        return super().has_change_permission(request, obj) and (obj is None or owns_vendor(request.user, obj.vendor_id))
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Allow withdrawals to the vendor's owner, who alone grants."""
-        return super().has_delete_permission(request, obj) and (obj is None or owns(request.user, obj.vendor_id))
+        return super().has_delete_permission(request, obj) and (obj is None or owns_vendor(request.user, obj.vendor_id))
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         if change:
@@ -215,7 +215,7 @@ class InboundMessageAdmin(Scoped):
     """The SMS received. Users who may not see recipients see neither their numbers nor their texts."""
 
     telling = ("sender", "text")
-    list_display = ["id", "whose", "number", "to", choice("command"), "text", "answer", "written_at"]
+    list_display = ["id", "whose", "number", "to", choice_column("command"), "text", "answer", "written_at"]
     list_filter = ["command", SponsorFilter, ("vendor", OfSeenVendors)]
     list_select_related = ["sponsor", "vendor", "answer"]
     list_per_page = 100

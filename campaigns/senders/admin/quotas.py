@@ -14,9 +14,9 @@ from campaigns.models import SponsorQuota
 from campaigns.models.campaigns import sponsors_of
 from campaigns.senders.admin.identities import OfTheirSponsors
 from campaigns.senders.quotas import admission
-from vendors.listing import badge, choice
+from vendors.listing import badge, choice_column
 from vendors.models import Vendor
-from vendors.ownership import owned_vendors, owns
+from vendors.ownership import owned_vendors, owns_vendor
 from vendors.said import show
 
 
@@ -28,7 +28,7 @@ class SponsorQuotaAdmin(OfTheirSponsors):
     """
 
     fields = ["sponsor", "vendor", "most", "measure", "currency", "span", "warn_percent", "used"]
-    list_display = ["sponsor", "vendor", "most_of", choice("span"), "used", "warn_percent"]
+    list_display = ["sponsor", "vendor", "most_of", choice_column("span"), "used", "warn_percent"]
     list_filter = [SponsorFilter, ("vendor", OfSeenVendors), "span", "measure"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
@@ -89,4 +89,4 @@ class SponsorQuotaAdmin(OfTheirSponsors):
 def _governs(user: Any, row: SponsorQuota) -> bool:
     if row.vendor_id is None:
         return owned_vendors(user) is None
-    return owns(user, row.vendor_id)
+    return owns_vendor(user, row.vendor_id)

@@ -12,7 +12,7 @@ from campaigns.models import SponsorTurn
 from campaigns.models.campaigns import sponsors_of
 from campaigns.senders.admin.identities import OfTheirSponsors
 from vendors.models import Vendor
-from vendors.ownership import owned_vendors, owns
+from vendors.ownership import owned_vendors, owns_vendor
 
 
 @admin.register(SponsorTurn)
@@ -38,8 +38,8 @@ class SponsorTurnAdmin(OfTheirSponsors):
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return super().has_change_permission(request, obj) and (obj is None or owns(request.user, obj.vendor_id))
+        return super().has_change_permission(request, obj) and (obj is None or owns_vendor(request.user, obj.vendor_id))
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Allow it to the vendor's owner: a row must go with its vendor or sponsor. No row is weight 1."""
-        return super().has_delete_permission(request, obj) and (obj is None or owns(request.user, obj.vendor_id))
+        return super().has_delete_permission(request, obj) and (obj is None or owns_vendor(request.user, obj.vendor_id))

@@ -67,7 +67,7 @@ def _identity(row: Identity) -> dict[str, Any]:
 
 
 def _facts(vendor: VendorSnapshot, caller: Caller) -> dict[str, Any]:
-    status = health.at(settings.REDIS_URL).look(vendor.id, vendor.policy)
+    status = health.health_store(settings.REDIS_URL).look(vendor.id, vendor.policy)
     condition = forecasts.condition(vendor)
     wait = status.seconds if status.seconds and vendor.paused is None else vendor.policy.retry_after
     accepting = vendor.paused is None and status.accepting and condition.kind in CALLABLE

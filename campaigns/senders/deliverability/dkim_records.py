@@ -34,7 +34,7 @@ def check(dns: DnsQuestions, key: DkimKey | None, relays: Sequence[str], make: s
         yield Finding("DKIM", MISSING, Said(form, command=make))
     if key is not None:
         name = f"{key.selector}._domainkey.{key.domain}".lower()
-        enter = DnsEntry(name, "TXT", dkim.record(key))
+        enter = DnsEntry(name, "TXT", dkim.dns_record(key))
         yield _finding(dns, "DKIM", name, enter, tags(enter.value)["p"])
     for name in relays:
         yield _finding(dns, Said(gettext_noop("relay's DKIM")), name, None, "")

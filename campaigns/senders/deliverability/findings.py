@@ -86,12 +86,14 @@ def tags(text: str) -> dict[str, str]:
 
 def about_domain(domain: str, faults: Iterable[str]) -> Said:
     """Return the faults of a name's record, after the name."""
-    return Said("%(domain)s: %(faults)s", domain=domain, faults=Said.joined("; ", faults))
+    return Said("%(domain)s: %(faults)s", domain=domain, faults=Said.join_parts("; ", faults))
 
 
 def listed(values: Iterable[str]) -> str:
     """Join values as "A, B and C"."""
     *firsts, last = values
     return (
-        Said(gettext_noop("%(firsts)s and %(last)s"), firsts=Said.joined(", ", firsts), last=last) if firsts else last
+        Said(gettext_noop("%(firsts)s and %(last)s"), firsts=Said.join_parts(", ", firsts), last=last)
+        if firsts
+        else last
     )

@@ -23,7 +23,7 @@ def check(identity: Identity, sends_from: Sequence[str] = (), selectors: Sequenc
     A missing DNS answer is also a finding. Takes no longer than DnsQuestions allows.
     """
     dns = DnsQuestions()
-    known = mime.written(identity.origin)
+    known = mime.parse_origin(identity.origin)
     domain, return_path = known.domain.lower(), _domain(known.return_path)
     records = [one if SELECTOR in one else f"{one}{SELECTOR}{domain}" for one in map(str.lower, selectors)]
     named = f"{shlex.quote(identity.sponsor.name)} {identity.name}"
@@ -52,7 +52,7 @@ def _answered(about: str, verb: Callable[[], Iterable[Finding]]) -> Iterator[Fin
 
 def _arriving(identity: Identity, domain: str, return_path: str) -> dict[str, str]:
     """Return the mail that arrives at each domain."""
-    answers = _domain(mime.sender(identity.reply_to).address) if identity.reply_to else domain
+    answers = _domain(mime.parse_sender(identity.reply_to).address) if identity.reply_to else domain
     if answers == return_path:
         return {answers: arrivals.BOTH}
     return {answers: arrivals.ANSWERS, return_path: arrivals.BOUNCES}

@@ -22,7 +22,7 @@ from campaigns.suppression import lists, suppressing
 from campaigns.suppression.admin.suppression_import import import_page
 from campaigns.suppression.lists import NewSuppression
 from vendors.history import Actor
-from vendors.listing import badge, choice
+from vendors.listing import badge, choice_column
 from vendors.ownership import ALL_SPONSORS
 from vendors.said import Said, show
 
@@ -65,7 +65,8 @@ class SuppressionAdmin(Scoped):
     form = SuppressionForm
     telling = ("address",)
     list_display = [
-        "id", "recipient", choice("channel"), "whose", "topic", choice("reason"), "origin", "since", "until", "holds",
+        "id", "recipient", choice_column("channel"), "whose", "topic", choice_column("reason"), "origin",
+        "since", "until", "holds",
     ]  # fmt: skip
     list_filter = ["reason", "channel", SponsorFilter]
     list_select_related = ["sponsor", "topic__sponsor"]

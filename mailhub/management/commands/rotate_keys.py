@@ -11,7 +11,7 @@ from django.db.models import Model
 
 from campaigns.doors.front import keys
 from vendors import destinations
-from vendors.management.output import tell
+from vendors.management.output import write_result
 from vendors.models import EncryptedJSONField, Unreadable
 from vendors.said import count_of
 
@@ -39,7 +39,7 @@ class Command(BaseCommand):
             f"{count_of(done, 'secret is', 'secrets are')} encrypted with SECRET_KEY; "
             f"{count_of(known - 1, 'older key was', 'older keys were')} tried"
         )
-        tell(self.stdout, summary, {"secrets": done, "keys": known}, options["json"])
+        write_result(self.stdout, summary, {"secrets": done, "keys": known}, options["json"])
 
     def _rotate(self, model: type[Model], name: str) -> int:
         """Encrypt one row at a time, under its lock, so that a secret entered meanwhile is not overwritten."""
@@ -51,7 +51,7 @@ class Command(BaseCommand):
                 except Unreadable:
                     raise CommandError(f"{model._meta.verbose_name} {pk}: no key opens its secret") from None
                 if row is not None:
-                    with destinations.kept(row):  # the same secret
+                    with destinations.keep_number(row):  # the same secret
                         row.save(update_fields=[name])
                     done += 1
         return done

@@ -28,7 +28,7 @@ from vendors import alarms, deferrals, redis_clients
 from vendors.deferrals import wait_facts
 from vendors.management.facts import condition_facts
 from vendors.management.output import PIPE_WIDTH, write_json
-from vendors.not_now import refusal
+from vendors.not_now import find_refusal_text
 from vendors.said import count_of
 
 REDRAW_SECONDS = 2.0
@@ -64,7 +64,7 @@ class Command(BaseCommand):
         try:
             self._show(options)
         except Error as error:
-            if not refusal(error):
+            if not find_refusal_text(error):
                 raise
             raise CommandError("; ".join(probes.refusing()) or str(error)) from error
 

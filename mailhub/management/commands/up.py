@@ -63,7 +63,7 @@ class Command(BaseCommand):
 
 def _note(process: str, sentence: str) -> None:
     """Note it for `status`, which runs in another process."""
-    outages.note(f"{outages.PROCESS}{process}", sentence)
+    outages.note_outage(f"{outages.PROCESS}{process}", sentence)
 
 
 def read_procfile() -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from kombu.exceptions import OperationalError
 
-from vendors.management.output import tell, write_rows
+from vendors.management.output import write_result, write_rows
 from waiter import parking
 from waiter import release as releasing
 from waiter.models import ParkedTask
@@ -38,7 +38,9 @@ class Command(BaseCommand):
 
     def _tell(self, done: str, rows: Iterable[ParkedTask], as_json: bool) -> None:
         for row in rows:
-            tell(self.stdout, f"{done} {row.pk}: {row}", {"id": row.pk, "task_id": row.task_id, "done": done}, as_json)
+            write_result(
+                self.stdout, f"{done} {row.pk}: {row}", {"id": row.pk, "task_id": row.task_id, "done": done}, as_json
+            )
 
 
 def _known(ids: list[int]) -> list[int]:

@@ -9,14 +9,14 @@ from vendors import configuration, history, login_check
 from vendors.condition.reading import conditions_of_credentials
 from vendors.management import arguments, facts, moving
 from vendors.management.facts import credential_facts
-from vendors.management.resources import ResourceCommand, argument, verb
+from vendors.management.resources import ResourceCommand, declare_argument, declare_verb
 from vendors.models import Credential
 from vendors.said import Said, gettext_noop
 
-NAMED = (argument("vendor"), argument("name"))
+NAMED = (declare_argument("vendor"), declare_argument("name"))
 SECRET = (
-    argument("--set", nargs="+", action="extend", default=[], metavar="HEADER=VALUE", dest="secret"),
-    argument("--secret-file", metavar="JSON", help="an object of texts; keeps it off the command line"),
+    declare_argument("--set", nargs="+", action="extend", default=[], metavar="HEADER=VALUE", dest="secret"),
+    declare_argument("--secret-file", metavar="JSON", help="an object of texts; keeps it off the command line"),
 )
 
 
@@ -30,88 +30,88 @@ class Command(ResourceCommand):
     shown = ("vendor", "name", "exclusive", "limits", "secret", "condition")
     row_facts = staticmethod(credential_facts)
 
-    @verb("all, or those of a vendor; of a secret the names alone", argument("vendor", nargs="?"))
+    @declare_verb("all, or those of a vendor; of a secret the names alone", declare_argument("vendor", nargs="?"))
     def do_list(self, vendor: str | None, **options: Any) -> None:
         rows = Credential.objects.select_related("vendor").prefetch_related("limits")
-        found = list(rows.filter(vendor=arguments.vendor(vendor)) if vendor else rows)
+        found = list(rows.filter(vendor=arguments.find_vendor(vendor)) if vendor else rows)
         conditions = conditions_of_credentials([row.pk for row in found])
         shown = (
             credential_facts(row) | facts.shown_condition(conditions[row.pk], as_json=self.as_json) for row in found
         )
         self.write_facts(shown, self.shown)
 
-    @verb(
+    @declare_verb(
         "a login; its adapter says which headers, or user and password, it needs",
-        *(*NAMED, *SECRET, argument("--exclusive", action="store_true", help="one campaign at a time")),
+        *(*NAMED, *SECRET, declare_argument("--exclusive", action="store_true", help="one campaign at a time")),
     )
     def do_add(self, vendor: str, name: str, exclusive: bool, **options: Any) -> None:
-        of = arguments.vendor(vendor)
-        secret = arguments.secret(of, options["secret"], options["secret_file"])
+        of = arguments.find_vendor(vendor)
+        secret = arguments.read_secret(of, options["secret"], options["secret_file"])
         wanted = {"exclusive": exclusive, "secret": secret}
-        arguments.check(Credential(vendor=of, name=name, **wanted))
+        arguments.check_row(Credential(vendor=of, name=name, **wanted))
         with transaction.atomic():
             row, new = Credential.objects.get_or_create(vendor=of, name=name, defaults=wanted)
             if new:
-                facts.added(row)
+                facts.log_added(row)
         if not new:
             arguments.check_same(row, wanted)
-        self.tell_row(row, "added" if new else "already there")
+        self.write_row(row, "added" if new else "already there")
 
-    @verb("a new secret in place of the old one", *NAMED, *SECRET, moving.add_arguments)
+    @declare_verb("a new secret in place of the old one", *NAMED, *SECRET, moving.add_arguments)
     def do_set(self, vendor: str, name: str, **options: Any) -> None:
-        of = arguments.vendor(vendor)
-        row = arguments.credential(of, name)
+        of = arguments.find_vendor(vendor)
+        row = arguments.find_credential(of, name)
         if not options["secret"] and not options["secret_file"]:
             raise CommandError("give the new secret with --set or --secret-file")
-        secret = arguments.secret(of, options["secret"], options["secret_file"])
+        secret = arguments.read_secret(of, options["secret"], options["secret_file"])
         moving.agree_on_secret(self.stderr, row, options)
         with transaction.atomic():
-            by = history.Actor(arguments.person())
+            by = history.Actor(arguments.shell_user())
             configuration.save_secret(row, secret, by, options["same_account"])
             resumed = configuration.resume_with_secret(row)
-            done = [history.replaced("secret"), *([Said(gettext_noop("resumed"))] if resumed else [])]
-            facts.changed(row, Said.joined("; ", done))
+            done = [history.replaced_sentence("secret"), *([Said(gettext_noop("resumed"))] if resumed else [])]
+            facts.log_changed(row, Said.join_parts("; ", done))
         row.refresh_from_db()
-        self.tell_row(row, "its secret is replaced" + ("; it is still paused" if row.paused else ""))
+        self.write_row(row, "its secret is replaced" + ("; it is still paused" if row.paused else ""))
 
-    @verb("no new call starts over it", *NAMED, argument("--reason", default="paused by hand"))
+    @declare_verb("no new call starts over it", *NAMED, declare_argument("--reason", default="paused by hand"))
     def do_pause(self, vendor: str, name: str, reason: str, **options: Any) -> None:
-        row = arguments.credential(arguments.vendor(vendor), name)
-        with facts.kept(row, credential_facts):
+        row = arguments.find_credential(arguments.find_vendor(vendor), name)
+        with facts.log_changes(row, credential_facts):
             paused = configuration.pause_credential(row, reason, again=True)
-        self.tell_row(row, "paused: no new call starts" if paused else "was paused already")
+        self.write_row(row, "paused: no new call starts" if paused else "was paused already")
 
-    @verb("calls may start again", *NAMED)
+    @declare_verb("calls may start again", *NAMED)
     def do_resume(self, vendor: str, name: str, **options: Any) -> None:
-        of = arguments.vendor(vendor)
-        row = arguments.credential(of, name)
-        arguments.check_secret(of, row)
-        with facts.kept(row, credential_facts):
+        of = arguments.find_vendor(vendor)
+        row = arguments.find_credential(of, name)
+        arguments.check_has_secret(of, row)
+        with facts.log_changes(row, credential_facts):
             resumed, tried = configuration.resume_credential(row)
         state = "resumed" if resumed else "was not paused"
-        self.tell_row(row, state + ("; its vendor asked to wait, and is called again now" if tried else ""))
+        self.write_row(row, state + ("; its vendor asked to wait, and is called again now" if tried else ""))
 
-    @verb("log in and leave: whether it works, and what the relay offers; sends nothing", *NAMED)
+    @declare_verb("log in and leave: whether it works, and what the relay offers; sends nothing", *NAMED)
     def do_check(self, vendor: str, name: str, **options: Any) -> None:
-        row = arguments.credential(arguments.vendor(vendor), name)
-        found = login_check.check_login(row, history.Actor(arguments.person()))
+        row = arguments.find_credential(arguments.find_vendor(vendor), name)
+        found = login_check.check_login(row, history.Actor(arguments.shell_user()))
         if self.as_json:
-            self.tell(found.sentence, found.facts())
+            self.write_result(found.sentence, found.json_facts())
         elif found.works:
-            self.tell(f"{row}: {found.sentence}", {})
+            self.write_result(f"{row}: {found.sentence}", {})
         if not found.works:
             raise CommandError(f"{row}: {found.sentence}")
 
-    @verb("stop even the single calls that try a failing vendor", *NAMED)
+    @declare_verb("stop even the single calls that try a failing vendor", *NAMED)
     def do_hold(self, vendor: str, name: str, **options: Any) -> None:
-        row = arguments.credential(arguments.vendor(vendor), name)
-        with facts.kept(row, credential_facts):
+        row = arguments.find_credential(arguments.find_vendor(vendor), name)
+        with facts.log_changes(row, credential_facts):
             held = configuration.hold_brake(row)
-        self.tell_row(row, "held: nobody calls over it until its release" if held else "was held already")
+        self.write_row(row, "held: nobody calls over it until its release" if held else "was held already")
 
-    @verb("call a failing vendor again at once, over all connections", *NAMED)
+    @declare_verb("call a failing vendor again at once, over all connections", *NAMED)
     def do_release(self, vendor: str, name: str, **options: Any) -> None:
-        row = arguments.credential(arguments.vendor(vendor), name)
-        with facts.kept(row, credential_facts):
+        row = arguments.find_credential(arguments.find_vendor(vendor), name)
+        with facts.log_changes(row, credential_facts):
             released = configuration.release_brake(row)
-        self.tell_row(row, "its brake is released" if released else "its brake was not on")
+        self.write_row(row, "its brake is released" if released else "its brake was not on")

@@ -32,7 +32,7 @@ class Command(TemplateCommand):
             raise CommandError(f"{name} is a word of Python")
         if name != name.lower():
             raise CommandError(f"{name} has capitals: the class gets them, the adapter has small letters")
-        if name in adapters.names():
+        if name in adapters.list_names():
             raise CommandError(f"there is an adapter {name} already")
         target = Path(directory or name).expanduser().absolute()
         self._target, self.app_or_project, self.a_or_an = str(target), "adapter", "an"

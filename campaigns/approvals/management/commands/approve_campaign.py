@@ -10,8 +10,8 @@ from campaigns.doors.sponsors import named_sponsor
 from campaigns.models import Approval
 from campaigns.operations import approving, job_commands
 from campaigns.operations.approving import CannotDecide
-from vendors.management.arguments import person
-from vendors.management.output import tell, write_rows
+from vendors.management.arguments import shell_user
+from vendors.management.output import write_result, write_rows
 from vendors.said import count_of
 
 SHOWN = ("campaign", "name", "sponsor", "recipients", "asked_by", "asked_at", "verdict", "decided_by")
@@ -71,11 +71,13 @@ class Command(BaseCommand):
         job_commands.confirm(f"this {done.format(options['campaign'])}{size}", options)
         try:
             verdict, seen = VERDICTS[options["verb"]], options.get("seen", "")
-            answer = approving.decide(options["campaign"], verdict, user, options["remark"], shell=person(), seen=seen)
+            answer = approving.decide(
+                options["campaign"], verdict, user, options["remark"], shell=shell_user(), seen=seen
+            )
         except CannotDecide as why:
             raise CommandError(str(why)) from None
         facts = {"campaign": options["campaign"], "changed": answer.changed, "told": answer.message}
-        tell(self.stdout, answer.message, facts, options["json"])
+        write_result(self.stdout, answer.message, facts, options["json"])
 
 
 def approval_facts(row: Approval) -> dict[str, Any]:

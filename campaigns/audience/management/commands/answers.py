@@ -9,11 +9,11 @@ from campaigns.doors.sponsors import OF_SPONSOR, filter_by_sponsor
 from campaigns.models import RecipientAnswer
 from campaigns.operations.job_commands import add_limit, limit
 from vendors.history import Actor
-from vendors.management.arguments import person
-from vendors.management.resources import ResourceCommand, argument, verb
+from vendors.management.arguments import shell_user
+from vendors.management.resources import ResourceCommand, declare_argument, declare_verb
 
 STATES = ("unread", "stop", "read", "all")
-ANSWERS = argument("answer", nargs="+", type=int, metavar="ANSWER", help="its id in the list")
+ANSWERS = declare_argument("answer", nargs="+", type=int, metavar="ANSWER", help="its id in the list")
 
 
 def answer_facts(row: RecipientAnswer) -> dict[str, Any]:
@@ -42,21 +42,21 @@ class Command(ResourceCommand):
     shown = ("id", "sponsor", "kind", "perhaps_stop", "from", "text", "campaign", "state", "at")
     row_facts = staticmethod(answer_facts)
 
-    @verb(
+    @declare_verb(
         "unread ones, the oldest first",
         OF_SPONSOR,
-        argument("--state", choices=STATES, default="unread", help="others, the latest first"),
+        declare_argument("--state", choices=STATES, default="unread", help="others, the latest first"),
         lambda parser: add_limit(parser, "first"),
     )
     def do_list(self, sponsor: str | None, state: str, **options: Any) -> None:
         rows = filter_by_sponsor(RecipientAnswer.objects.select_related("sponsor"), sponsor)
         self.write_rows(unread_answers.of_state(rows, state)[: limit(options)])
 
-    @verb("suppress the writer", ANSWERS)
+    @declare_verb("suppress the writer", ANSWERS)
     def do_stop(self, answer: list[int], **options: Any) -> None:
         self._decide_each(answer, unread_answers.treat_as_stop, "treated as stop")
 
-    @verb("take it out of the unread ones", ANSWERS)
+    @declare_verb("take it out of the unread ones", ANSWERS)
     def do_read(self, answer: list[int], **options: Any) -> None:
         self._decide_each(answer, unread_answers.mark_read, "read")
 
@@ -66,7 +66,7 @@ class Command(ResourceCommand):
             raise CommandError(f"there is no answer {', '.join(unknown)}: answers list --state all")
         for one in ids:
             try:
-                changed = decide(one, Actor(person()))
+                changed = decide(one, Actor(shell_user()))
             except unread_answers.StartedSince as error:
                 raise CommandError(f"answer {one}: {error}") from None
-            self.tell_row(rows[one], done if changed else "already so")
+            self.write_row(rows[one], done if changed else "already so")

@@ -13,7 +13,7 @@ from campaigns import tasks
 from campaigns.audience.bounces import mailbox
 from campaigns.audience.bounces.inbound import TakenMail
 from campaigns.audience.bounces.mailbox import MailboxError
-from vendors.management.output import tell
+from vendors.management.output import write_result
 
 
 class Command(BaseCommand):
@@ -70,5 +70,5 @@ class Command(BaseCommand):
             if calls:
                 tasks.notify_webhooks()
         found = ", ".join(f"{count} {what}" for what, count in sorted(counts.items())) or "no mails"
-        tell(self.stdout, found, dict(counts), json)
+        write_result(self.stdout, found, dict(counts), json)
         return number

@@ -11,29 +11,31 @@ from campaigns.models import Template, TemplateVersion
 from campaigns.texts.templates import TemplateError
 from vendors.history import Actor
 from vendors.mail_classes import CLASSES, MailClass
-from vendors.management.arguments import person
-from vendors.management.resources import ResourceCommand, argument, verb
+from vendors.management.arguments import shell_user
+from vendors.management.resources import ResourceCommand, declare_argument, declare_verb
 from vendors.models import Vendor
 
-NAMED = (argument("sponsor"), argument("name", metavar="NAME"))
+NAMED = (declare_argument("sponsor"), declare_argument("name", metavar="NAME"))
 VERSIONS = ("version", "made_by", "made_at", "remark", "campaigns")
 
 BY_KIND = "by-kind"
 BASED_ON = "the version that this started from, 0: none; if there is a newer one, nothing is stored"
 CONTENT = (
-    argument("--channel", choices=Vendor.Channel.values, help="of a new template"),
-    argument("--subject", default="", metavar="TEXT", help="e-mail must have one"),
-    argument("--body", required=True, metavar="TEMPLATE_FILE", help="UTF-8"),
-    argument("--html", action="store_true", help="the body is HTML: fields are escaped in it"),
-    argument("--mjml", action="store_true", help="the body is MJML; its HTML is stored"),
-    argument(
+    declare_argument("--channel", choices=Vendor.Channel.values, help="of a new template"),
+    declare_argument("--subject", default="", metavar="TEXT", help="e-mail must have one"),
+    declare_argument("--body", required=True, metavar="TEMPLATE_FILE", help="UTF-8"),
+    declare_argument("--html", action="store_true", help="the body is HTML: fields are escaped in it"),
+    declare_argument("--mjml", action="store_true", help="the body is MJML; its HTML is stored"),
+    declare_argument(
         "--text",
         metavar="TEMPLATE_FILE",
         help="beside an HTML body; default: made from the HTML by each campaign",
     ),
-    argument("--header", action="append", metavar="NAME:VALUE", help="a further header of e-mail; may be repeated"),
-    argument("--remark", default="", metavar="TEXT", help="the news in it, for people"),
-    argument("--based-on", type=int, metavar="VERSION", help=BASED_ON),
+    declare_argument(
+        "--header", action="append", metavar="NAME:VALUE", help="a further header of e-mail; may be repeated"
+    ),
+    declare_argument("--remark", default="", metavar="TEXT", help="the news in it, for people"),
+    declare_argument("--based-on", type=int, metavar="VERSION", help=BASED_ON),
 )
 
 
@@ -45,10 +47,10 @@ class Command(ResourceCommand):
     )
     shown = ("sponsor", "name", "channel", "version", "made_by", "made_at", "archived")
 
-    @verb(
+    @declare_verb(
         "all, or those of a sponsor",
-        argument("sponsor", nargs="?"),
-        argument("--archived", action="store_true", help="the archived ones instead"),
+        declare_argument("sponsor", nargs="?"),
+        declare_argument("--archived", action="store_true", help="the archived ones instead"),
     )
     def do_list(self, sponsor: str | None, **options: Any) -> None:
         rows = Template.objects.select_related("sponsor").filter(archived_at__isnull=not options["archived"])
@@ -56,7 +58,11 @@ class Command(ResourceCommand):
         newest = versions.newest_of(found)
         self.write_facts([_facts(row, newest[row.pk]) for row in found], self.shown)
 
-    @verb("a version's text, by default the newest", argument("sponsor"), argument("name", metavar="NAME[@VERSION]"))
+    @declare_verb(
+        "a version's text, by default the newest",
+        declare_argument("sponsor"),
+        declare_argument("name", metavar="NAME[@VERSION]"),
+    )
     def do_show(self, sponsor: str, name: str, **options: Any) -> None:
         plain, at, number = name.rpartition("@") if "@" in name else (name, "", "")
         template = _named(sponsor, plain)
@@ -71,9 +77,9 @@ class Command(ResourceCommand):
             "headers": dict(says.headers),
             "remark": version.remark,
         }
-        self.tell(_shown(version), facts)
+        self.write_result(_shown(version), facts)
 
-    @verb("all versions, and how many campaigns each has", *NAMED)
+    @declare_verb("all versions, and how many campaigns each has", *NAMED)
     def do_versions(self, sponsor: str, name: str, **options: Any) -> None:
         template = _named(sponsor, name)
         rows = list(template.versions.defer("subject", "body", "text", "headers"))
@@ -90,14 +96,14 @@ class Command(ResourceCommand):
         ]
         self.write_facts(lines, VERSIONS)
 
-    @verb("the next version; the first one makes the template", *NAMED, *CONTENT)
+    @declare_verb("the next version; the first one makes the template", *NAMED, *CONTENT)
     def do_add(self, sponsor: str, name: str, **options: Any) -> None:
         of = named_sponsor(sponsor)
         known = Template.objects.filter(sponsor=of, name=name).first()
         channel = options["channel"] or (known.channel if known else "")
         if not channel:
             raise CommandError("a new template needs a --channel", returncode=2)
-        by = Actor(person())
+        by = Actor(shell_user())
         try:
             content = typed_content(options, channel)
             added = versions.add(of.pk, name, channel, content, by, options["remark"], options["based_on"])
@@ -105,43 +111,49 @@ class Command(ResourceCommand):
             raise CommandError(f"nothing was stored: {error}") from None
         what = "added" if added.new else "says that already; nothing was added"
         facts = {**_facts(added.version.template, added.version), "added": added.new}
-        self.tell(f"{of.name}/{added.version}: {what}", facts)
+        self.write_result(f"{of.name}/{added.version}: {what}", facts)
 
-    @verb("what two versions differ in", *NAMED, argument("old", type=int), argument("new", type=int))
+    @declare_verb(
+        "what two versions differ in", *NAMED, declare_argument("old", type=int), declare_argument("new", type=int)
+    )
     def do_diff(self, sponsor: str, name: str, old: int, new: int, **options: Any) -> None:
         template = _named(sponsor, name)
         before, after = (versions.content_of(_version(template, str(number))) for number in (old, new))
         parts = comparing.differences(before, after)
         text = comparing.as_text(parts)
         facts = {"name": name, "old": old, "new": new, "differences": text}
-        self.tell(text or f"{name}@{old} and {name}@{new} say the same", facts)
+        self.write_result(text or f"{name}@{old} and {name}@{new} say the same", facts)
 
-    @verb(
+    @declare_verb(
         "the class of campaigns that name none",
         *NAMED,
-        argument("mail_class", choices=(*CLASSES, BY_KIND), help="by-kind: bulk, or usual if nobody can unsubscribe"),
+        declare_argument(
+            "mail_class", choices=(*CLASSES, BY_KIND), help="by-kind: bulk, or usual if nobody can unsubscribe"
+        ),
     )
     def do_class(self, sponsor: str, name: str, mail_class: str, **options: Any) -> None:
         template = _named(sponsor, name)
-        changed = versions.set_class(template, CLASSES.get(mail_class), Actor(person()))
+        changed = versions.set_class(template, CLASSES.get(mail_class), Actor(shell_user()))
         facts = {"sponsor": template.sponsor.name, "name": template.name, "class": mail_class, "changed": changed}
-        self.tell(f"{template.sponsor.name}/{template.name}: {mail_class}{'' if changed else ' already'}", facts)
+        self.write_result(
+            f"{template.sponsor.name}/{template.name}: {mail_class}{'' if changed else ' already'}", facts
+        )
 
-    @verb("no new campaign can name it", *NAMED)
+    @declare_verb("no new campaign can name it", *NAMED)
     def do_archive(self, sponsor: str, name: str, **options: Any) -> None:
         template = _named(sponsor, name)
-        changed = versions.archive(template, Actor(person()))
+        changed = versions.archive(template, Actor(shell_user()))
         self._ended(template, "archived" if changed else "was archived already")
 
-    @verb("it can be named again", *NAMED)
+    @declare_verb("it can be named again", *NAMED)
     def do_restore(self, sponsor: str, name: str, **options: Any) -> None:
         template = _named(sponsor, name)
-        changed = versions.restore(template, Actor(person()))
+        changed = versions.restore(template, Actor(shell_user()))
         self._ended(template, "restored" if changed else "was not archived")
 
     def _ended(self, template: Template, what: str) -> None:
         facts = {"sponsor": template.sponsor.name, "name": template.name, "archived": bool(template.archived_at)}
-        self.tell(f"{template.sponsor.name}/{template.name}: {what}", facts)
+        self.write_result(f"{template.sponsor.name}/{template.name}: {what}", facts)
 
 
 def _named(sponsor: str, name: str) -> Template:

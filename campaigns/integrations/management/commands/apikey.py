@@ -9,10 +9,10 @@ from campaigns.doors.front import keys
 from campaigns.doors.sponsors import NEW_SPONSOR, OF_SPONSOR, filter_by_sponsor, named_sponsor
 from campaigns.models import ApiKey
 from vendors.history import Actor
-from vendors.management.arguments import from_now, person
-from vendors.management.resources import ResourceCommand, argument, verb
+from vendors.management.arguments import parse_from_now, shell_user
+from vendors.management.resources import ResourceCommand, declare_argument, declare_verb
 
-KEY = argument("prefix")
+KEY = declare_argument("prefix")
 
 
 def key_facts(row: ApiKey) -> dict[str, Any]:
@@ -40,65 +40,67 @@ class Command(ResourceCommand):
     shown = ("prefix", "sponsor", "kind", "scopes", "per_minute", "expires_at", "last_used_at", "made_by", "state")
     row_facts = staticmethod(key_facts)
 
-    @verb(
+    @declare_verb(
         "a key for one sponsor",
-        argument("--sponsor", required=True, metavar="NAME"),
+        declare_argument("--sponsor", required=True, metavar="NAME"),
         NEW_SPONSOR,
-        argument("--kind", choices=ApiKey.Kind.values, default="live", help="test: sandbox vendors only"),
-        argument("--scope", default="send,read", help="of send, read, ops; with commas"),
-        argument("--per-minute", type=int, metavar="N", help="requests; 0: no limit; default 3000"),
-        argument("--days", type=float, metavar="N", help="it expires then; default: never"),
+        declare_argument("--kind", choices=ApiKey.Kind.values, default="live", help="test: sandbox vendors only"),
+        declare_argument("--scope", default="send,read", help="of send, read, ops; with commas"),
+        declare_argument("--per-minute", type=int, metavar="N", help="requests; 0: no limit; default 3000"),
+        declare_argument("--days", type=float, metavar="N", help="it expires then; default: never"),
     )
     def do_create(self, **options: Any) -> None:
         scopes = list(dict.fromkeys(options["scope"].split(",")))
         if unknown := [scope for scope in scopes if scope not in ApiKey.Scope.values]:
             raise CommandError(f"there is no scope {unknown[0]!r}; there are {', '.join(ApiKey.Scope.values)}")
         sponsor = named_sponsor(options["sponsor"], new=options["new_sponsor"])
-        expires_at = from_now(days=options["days"]) if options["days"] else None
-        row, token = keys.create(sponsor, options["kind"], scopes, expires_at, options["per_minute"], Actor(person()))
+        expires_at = parse_from_now(days=options["days"]) if options["days"] else None
+        row, token = keys.create(
+            sponsor, options["kind"], scopes, expires_at, options["per_minute"], Actor(shell_user())
+        )
         self._show(row, token)
 
-    @verb("all of them", OF_SPONSOR)
+    @declare_verb("all of them", OF_SPONSOR)
     def do_list(self, **options: Any) -> None:
         rows = filter_by_sponsor(ApiKey.objects.select_related("sponsor"), options["sponsor"])
         self.write_rows(rows)
 
-    @verb(
+    @declare_verb(
         "a new key like this one, which stays valid for a while",
         KEY,
-        argument("--hours", type=float, default=24.0, metavar="N", help="both are valid; default 24"),
+        declare_argument("--hours", type=float, default=24.0, metavar="N", help="both are valid; default 24"),
     )
     def do_rotate(self, prefix: str, **options: Any) -> None:
         old = _key(prefix)
-        end = from_now(hours=options["hours"])
+        end = parse_from_now(hours=options["hours"])
         if not old.is_valid(timezone.now()):
             raise CommandError(f"{prefix} is not valid any more: create a new one")
-        row, token = keys.create(old.sponsor, old.kind, old.scopes, None, old.requests_per_minute, Actor(person()))
-        keys.extend(old, min(end, old.expires_at or end), Actor(person()))
+        row, token = keys.create(old.sponsor, old.kind, old.scopes, None, old.requests_per_minute, Actor(shell_user()))
+        keys.extend(old, min(end, old.expires_at or end), Actor(shell_user()))
         self._show(row, token)
 
-    @verb("it is refused from the next second on", KEY)
+    @declare_verb("it is refused from the next second on", KEY)
     def do_revoke(self, prefix: str, **options: Any) -> None:
         row = _key(prefix)
-        state = "revoked" if keys.revoke(row, Actor(person())) else "was revoked already"
+        state = "revoked" if keys.revoke(row, Actor(shell_user())) else "was revoked already"
         row.refresh_from_db()
-        self.tell(f"{prefix}: {state}", key_facts(row))
+        self.write_result(f"{prefix}: {state}", key_facts(row))
 
-    @verb(
+    @declare_verb(
         "a valid key gets another end",
         KEY,
-        argument("--days", type=float, metavar="N", help="from now; default: it never expires"),
+        declare_argument("--days", type=float, metavar="N", help="from now; default: it never expires"),
     )
     def do_extend(self, prefix: str, **options: Any) -> None:
         row = _key(prefix)
-        end = from_now(days=options["days"]) if options["days"] else None
-        if not keys.extend(row, end, Actor(person())):
+        end = parse_from_now(days=options["days"]) if options["days"] else None
+        if not keys.extend(row, end, Actor(shell_user())):
             raise CommandError(f"{prefix} is not valid any more: create a new one")
         row.refresh_from_db()
-        self.tell(f"{prefix}: expires {end or 'never'}", key_facts(row))
+        self.write_result(f"{prefix}: expires {end or 'never'}", key_facts(row))
 
     def _show(self, row: ApiKey, token: str) -> None:
-        self.tell(f"{token}\nThis is shown once: keep it.", {**key_facts(row), "key": token})
+        self.write_result(f"{token}\nThis is shown once: keep it.", {**key_facts(row), "key": token})
 
 
 def _key(prefix: str) -> ApiKey:

@@ -12,12 +12,12 @@ from campaigns.models import Webhook, WebhookCall
 from campaigns.models.api_clients import Event
 from campaigns.tasks import notify_webhooks
 from vendors.history import Actor
-from vendors.management.arguments import person
-from vendors.management.resources import ResourceCommand, argument, verb
+from vendors.management.arguments import shell_user
+from vendors.management.resources import ResourceCommand, declare_argument, declare_verb
 from vendors.said import Said, gettext_noop
 from vendors.webhook_http import Forbidden
 
-HOOK = argument("id", type=int)
+HOOK = declare_argument("id", type=int)
 CALLS_SHOWN = ("id", "kind", "event", "created_at", "tries", "http_status", "result", "taken_at", "next_at")
 MOST = 100
 PORT = 8055  # of a local receiver
@@ -44,57 +44,57 @@ class Command(ResourceCommand):
     shown = ("id", "sponsor", "url", "events", "test", "enabled", "disabled_reason")
     row_facts = staticmethod(webhook_facts)
 
-    @verb(
+    @declare_verb(
         "an address for a sponsor's events",
-        argument("--sponsor", required=True, metavar="NAME"),
-        argument("--url", required=True),
-        argument("--event", action="append", default=[], choices=Event.values, help="default: all"),
-        argument("--test", action="store_true", help="events of test keys' sessions, and only of those"),
+        declare_argument("--sponsor", required=True, metavar="NAME"),
+        declare_argument("--url", required=True),
+        declare_argument("--event", action="append", default=[], choices=Event.values, help="default: all"),
+        declare_argument("--test", action="store_true", help="events of test keys' sessions, and only of those"),
     )
     def do_add(self, **options: Any) -> None:
         sponsor = named_sponsor(options["sponsor"])
         try:
-            row, secret = events.create(sponsor, options["url"], options["event"], options["test"], Actor(person()))
+            row, secret = events.create(sponsor, options["url"], options["event"], options["test"], Actor(shell_user()))
         except Forbidden as error:
             raise CommandError(f"{options['url']}: {error}") from error
         sentence = f"webhook {row.pk}; its secret is shown once: {secret}"
-        self.tell(sentence, {**webhook_facts(row), "secret": secret})
+        self.write_result(sentence, {**webhook_facts(row), "secret": secret})
 
-    @verb("all of them", OF_SPONSOR)
+    @declare_verb("all of them", OF_SPONSOR)
     def do_list(self, **options: Any) -> None:
         rows = filter_by_sponsor(Webhook.objects.select_related("sponsor"), options["sponsor"])
         self.write_rows(rows)
 
-    @verb("events from now on are posted again", HOOK)
+    @declare_verb("events from now on are posted again", HOOK)
     def do_enable(self, **options: Any) -> None:
         row = _hook(options["id"])
-        events.enable(row, Actor(person()))
-        self.tell(f"webhook {row.pk}: enabled", webhook_facts(_hook(row.pk)))
+        events.enable(row, Actor(shell_user()))
+        self.write_result(f"webhook {row.pk}: enabled", webhook_facts(_hook(row.pk)))
 
-    @verb("no more posts", HOOK)
+    @declare_verb("no more posts", HOOK)
     def do_disable(self, **options: Any) -> None:
         row = _hook(options["id"])
-        events.disable(row, Said(gettext_noop("by hand")), Actor(person()))
-        self.tell(f"webhook {row.pk}: disabled", webhook_facts(_hook(row.pk)))
+        events.disable(row, Said(gettext_noop("by hand")), Actor(shell_user()))
+        self.write_result(f"webhook {row.pk}: disabled", webhook_facts(_hook(row.pk)))
 
-    @verb("a new secret; for a day the old one signs, too", HOOK)
+    @declare_verb("a new secret; for a day the old one signs, too", HOOK)
     def do_rotate(self, **options: Any) -> None:
         row = _hook(options["id"])
-        secret = events.rotate(row.pk, Actor(person()))
+        secret = events.rotate(row.pk, Actor(shell_user()))
         sentence = f"webhook {row.pk}; its new secret is shown once: {secret}"
-        self.tell(sentence, {**webhook_facts(row), "secret": secret})
+        self.write_result(sentence, {**webhook_facts(row), "secret": secret})
 
-    @verb("with the records of its calls", HOOK)
+    @declare_verb("with the records of its calls", HOOK)
     def do_remove(self, **options: Any) -> None:
-        events.remove(_hook(options["id"]).pk, Actor(person()))
+        events.remove(_hook(options["id"]).pk, Actor(shell_user()))
         facts = {"id": options["id"], "removed": True}
-        self.tell(f"webhook {options['id']}: removed", facts)
+        self.write_result(f"webhook {options['id']}: removed", facts)
 
-    @verb(
+    @declare_verb(
         "a local receiver to try it with: http://127.0.0.1:PORT/, within WEBHOOK_NETWORKS",
-        argument("id", type=int, nargs="?", help="check the signatures of this webhook"),
-        argument("--port", type=int, default=PORT, metavar="N", help=f"default: {PORT}"),
-        argument("--count", type=int, default=0, metavar="N", help="end after N posts; default: at Ctrl-C"),
+        declare_argument("id", type=int, nargs="?", help="check the signatures of this webhook"),
+        declare_argument("--port", type=int, default=PORT, metavar="N", help=f"default: {PORT}"),
+        declare_argument("--count", type=int, default=0, metavar="N", help="end after N posts; default: at Ctrl-C"),
         with_json=False,
     )
     def do_listen(self, **options: Any) -> None:
@@ -111,18 +111,18 @@ class Command(ResourceCommand):
         self.stdout.write(line)
         self.stdout.flush()
 
-    @verb(f"its last {MOST} calls", HOOK)
+    @declare_verb(f"its last {MOST} calls", HOOK)
     def do_calls(self, **options: Any) -> None:
         rows = WebhookCall.objects.filter(webhook=_hook(options["id"]))[:MOST]
         self.write_facts([{name: _of(row, name) for name in CALLS_SHOWN} for row in rows], CALLS_SHOWN)
 
-    @verb("post one event again", argument("call", type=int))
+    @declare_verb("post one event again", declare_argument("call", type=int))
     def do_redeliver(self, **options: Any) -> None:
         call = options["call"]
-        if not events.again(call, Actor(person())):
+        if not events.again(call, Actor(shell_user())):
             raise CommandError(f"there is no call {call}, or its webhook is disabled")
         notify_webhooks()
-        self.tell(f"call {call}: will be posted again", {"call": call})
+        self.write_result(f"call {call}: will be posted again", {"call": call})
 
 
 def _of(row: WebhookCall, name: str) -> Any:

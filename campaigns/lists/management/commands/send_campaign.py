@@ -248,7 +248,7 @@ def _accept(
         mail_class=named,
         pauses=pauses,
         route=None if options["test_to"] else route,
-        by=Actor(arguments.person()),
+        by=Actor(arguments.shell_user()),
         to_oneself=bool(options["test_to"]),
         template_version=content.version,
         progress=add("Storing", len(recipients)),
@@ -336,9 +336,9 @@ def _times(options: dict[str, Any], vendor: Vendor) -> tuple[At, Hours | None, d
 
 def _credential(slug: str, name: str | None) -> Credential:
     """Return the vendor's credential of that name; without a name its only one, or the one called default."""
-    vendor = arguments.vendor(slug)
+    vendor = arguments.find_vendor(slug)
     if name:
-        return arguments.credential(vendor, name)
+        return arguments.find_credential(vendor, name)
     logins = {credential.name: credential for credential in vendor.credentials.all()}
     found = next(iter(logins.values())) if len(logins) == 1 else logins.get("default")
     if found is None:

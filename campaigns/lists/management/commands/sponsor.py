@@ -11,7 +11,7 @@ from campaigns.lists.intake import BadInput
 from campaigns.lists.intake.hours import parse_hours
 from campaigns.models import Sponsor
 from vendors.management import arguments, facts
-from vendors.management.resources import ResourceCommand, argument, verb
+from vendors.management.resources import ResourceCommand, declare_argument, declare_verb
 
 LANGUAGES = ", ".join(name for name, _ in Sponsor.LANGUAGES)
 REGION = "of phone numbers in its lists that lack the country code; empty: none"
@@ -43,21 +43,25 @@ class Command(ResourceCommand):
     shown = ("sponsor", "language", "region", "transactional", "quiet_hours", "time_zone", "approval_above")
     row_facts = staticmethod(sponsor_facts)
 
-    @verb("all of them")
+    @declare_verb("all of them")
     def do_list(self, **options: Any) -> None:
         self.write_rows(Sponsor.objects.all())
 
-    @verb(
+    @declare_verb(
         "change it",
-        argument("sponsor"),
-        argument("--language", metavar="CODE", help=f"of the page to unsubscribe: {LANGUAGES}; empty: the browser's"),
-        argument("--region", metavar="GB", help=REGION),
-        argument("--transactional", choices=["yes", "no"], help="may it mark campaigns so?"),
-        argument("--quiet-hours", metavar="HH:MM-HH:MM", help="no SMS then, by the recipient's clock; empty: none"),
-        argument("--time-zone", metavar="ZONE", help="of quiet hours for numbers of an unknown zone"),
-        argument("--approval-above", metavar="N", help=APPROVAL),
-        argument("--complaint-warning", metavar="PERCENT", help=COMPLAINTS.format("operators are warned")),
-        argument("--complaint-limit", metavar="PERCENT", help=COMPLAINTS.format("its bulk mail there pauses")),
+        declare_argument("sponsor"),
+        declare_argument(
+            "--language", metavar="CODE", help=f"of the page to unsubscribe: {LANGUAGES}; empty: the browser's"
+        ),
+        declare_argument("--region", metavar="GB", help=REGION),
+        declare_argument("--transactional", choices=["yes", "no"], help="may it mark campaigns so?"),
+        declare_argument(
+            "--quiet-hours", metavar="HH:MM-HH:MM", help="no SMS then, by the recipient's clock; empty: none"
+        ),
+        declare_argument("--time-zone", metavar="ZONE", help="of quiet hours for numbers of an unknown zone"),
+        declare_argument("--approval-above", metavar="N", help=APPROVAL),
+        declare_argument("--complaint-warning", metavar="PERCENT", help=COMPLAINTS.format("operators are warned")),
+        declare_argument("--complaint-limit", metavar="PERCENT", help=COMPLAINTS.format("its bulk mail there pauses")),
     )
     def do_set(self, sponsor: str, **options: Any) -> None:
         row = named_sponsor(sponsor)
@@ -75,10 +79,10 @@ class Command(ResourceCommand):
         if changed:
             for field, value in changed.items():
                 setattr(row, field, value)
-            arguments.check(row)
-            with facts.kept(row, sponsor_facts):
+            arguments.check_row(row)
+            with facts.log_changes(row, sponsor_facts):
                 row.save(update_fields=list(changed))
-        self.tell_row(row, "changed" if changed else "already so")
+        self.write_row(row, "changed" if changed else "already so")
 
 
 def _hours(text: str | None) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from campaigns.models import ComplaintPause, ComplaintRate
 from campaigns.models.complaints import rate_in_percent
 from campaigns.operations import pausing
 from vendors.history import Actor
-from vendors.management.arguments import person
-from vendors.management.resources import ResourceCommand, argument, verb
+from vendors.management.arguments import shell_user
+from vendors.management.resources import ResourceCommand, declare_argument, declare_verb
 
 RATES = ("sponsor", "provider", "since", "complaints", "accepted", "percent", "warned_at")
 
@@ -55,32 +55,34 @@ class Command(ResourceCommand):
     )  # fmt: skip
     row_facts = staticmethod(pause_facts)
 
-    @verb("pauses that last", OF_SPONSOR, argument("--all", action="store_true", help="also those that are over"))
+    @declare_verb(
+        "pauses that last", OF_SPONSOR, declare_argument("--all", action="store_true", help="also those that are over")
+    )
     def do_list(self, **options: Any) -> None:
         rows = filter_by_sponsor(ComplaintPause.objects.select_related("sponsor"), options["sponsor"])
         self.write_rows(rows if options["all"] else rows.filter(resumed_at=None))
 
-    @verb("complaints of the last days (UTC), by the day on which their mails were sent", OF_SPONSOR)
+    @declare_verb("complaints of the last days (UTC), by the day on which their mails were sent", OF_SPONSOR)
     def do_rates(self, **options: Any) -> None:
         rows = filter_by_sponsor(ComplaintRate.objects.select_related("sponsor"), options["sponsor"])
         self.write_facts(map(_rate_facts, complaints.recent_rates(rows)), RATES)
 
-    @verb(
+    @declare_verb(
         "bulk mail of the sponsor to the provider goes on; its present rate is accepted",
-        argument("sponsor"),
-        argument("provider"),
-        argument("--by", default="", metavar="NAME", help="who decides; default: the user of this shell"),
-        argument("--reason", default="", metavar="TEXT", help="why; it is kept with the decision"),
+        declare_argument("sponsor"),
+        declare_argument("provider"),
+        declare_argument("--by", default="", metavar="NAME", help="who decides; default: the user of this shell"),
+        declare_argument("--reason", default="", metavar="TEXT", help="why; it is kept with the decision"),
     )
     def do_resume(self, sponsor: str, provider: str, **options: Any) -> None:
         who = named_sponsor(sponsor)
         found = ComplaintPause.objects.select_related("sponsor").filter(sponsor=who, receiver=provider)
         pause = found.filter(resumed_at=None).first()
-        by = Actor(options["by"] or person())
+        by = Actor(options["by"] or shell_user())
         done = pause is not None and pausing.resume_receiver(pause.pk, by, options["reason"]) is not None
         if row := pause or found.first():
             row.refresh_from_db()
             said = "goes on" if done else "is not paused"
-            self.tell(f"bulk mail of {who.name} to {provider} {said}", pause_facts(row))
+            self.write_result(f"bulk mail of {who.name} to {provider} {said}", pause_facts(row))
             return
         raise CommandError(f"bulk mail of {who.name} to {provider!r} was never paused")

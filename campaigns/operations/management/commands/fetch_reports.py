@@ -9,7 +9,7 @@ from campaigns import tasks
 from campaigns.engine import fetched_reports
 from campaigns.engine.fetched_reports import FetchedFromVendor
 from vendors.management import arguments
-from vendors.management.output import tell
+from vendors.management.output import write_result
 from vendors.said import count_of
 
 
@@ -26,12 +26,12 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, vendor: str, json: bool, **options: Any) -> None:
         if vendor:
-            arguments.vendor(vendor)
+            arguments.find_vendor(vendor)
         found = fetched_reports.fetch_all(vendor)
         if not found:
             raise CommandError(f"{vendor} does not report in files" if vendor else "no vendor reports in files")
         for one in found:
-            tell(self.stdout, self._line(one), self._facts(one), json)
+            write_result(self.stdout, self._line(one), self._facts(one), json)
             for sentence in one.strange:
                 self.stderr.write(f"{one.vendor}: {sentence}")
         if any(one.calls for one in found):

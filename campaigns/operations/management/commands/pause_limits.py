@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 from campaigns.lists.intake import BadInput
 from campaigns.operations import job_commands, pausing
 from vendors.history import Actor
-from vendors.management.arguments import person
+from vendors.management.arguments import shell_user
 
 
 class Command(BaseCommand):
@@ -38,7 +38,7 @@ class Command(BaseCommand):
         }
         if not limits:
             raise CommandError("say what is to be changed: --bounce-limit, --complaint-limit", returncode=2)
-        by = Actor(options["by"] or person())
+        by = Actor(options["by"] or shell_user())
         try:
             answers = pausing.set_limits(options["jobs"], limits, by, options["reason"])
         except BadInput as error:

@@ -13,9 +13,9 @@ from campaigns.engine.failover import holding, recovery
 from campaigns.operations import answering
 from campaigns.operations.job_commands import confirm
 from vendors.history import Actor
-from vendors.instants import checked
-from vendors.management.arguments import person
-from vendors.management.output import tell
+from vendors.instants import check_instant
+from vendors.management.arguments import shell_user
+from vendors.management.output import write_result
 
 ANSWERS = (
     "Say what this is: --go-on, the only installation with these rows, so all is sent; --copy, another one goes on, so "
@@ -67,42 +67,44 @@ class Command(BaseCommand):
         held = holding.why_held()
         if held is not None and since is None:
             if options["dry_run"]:
-                tell(self.stdout, f"{held}. {ANSWERS}", _held_facts(held), options["json"])
+                write_result(self.stdout, f"{held}. {ANSWERS}", _held_facts(held), options["json"])
                 return
             raise CommandError(f"{held}. {ANSWERS}")
         if recovery.needed() is None and since is None:
-            tell(self.stdout, "the store is the one that it was: nothing to do", {"taken_over": False}, options["json"])
+            write_result(
+                self.stdout, "the store is the one that it was: nothing to do", {"taken_over": False}, options["json"]
+            )
             return
         losses = recovery.preview(since, without)
         if not options["dry_run"]:
             confirm(f"{recovery.describe(losses)}. Calls start again after this", options)
-            by, shown = Actor(options["by"] or person()), None if options["yes"] else recovery.version(losses)
+            by, shown = Actor(options["by"] or shell_user()), None if options["yes"] else recovery.version(losses)
             try:
                 losses = recovery.recover(by, options["reason"], since, without, shown)
             except recovery.Changed as error:
                 raise CommandError(str(error)) from error
         after = "" if options["dry_run"] else ". Calls start again; `resolve --list` shows what is in doubt"
         facts = {"taken_over": True, "dry_run": options["dry_run"], "vendors": [recovery.facts(one) for one in losses]}
-        tell(self.stdout, recovery.describe(losses) + after, facts, options["json"])
+        write_result(self.stdout, recovery.describe(losses) + after, facts, options["json"])
 
     def _answer(self, options: dict[str, Any]) -> None:
         held, copy = holding.why_held(), options["copy"]
         if copy and options["go_on"]:
             raise CommandError("--go-on and --copy exclude each other")
         if held is None:
-            tell(self.stdout, "calls are not held: nothing to do", {"held": None}, options["json"])
+            write_result(self.stdout, "calls are not held: nothing to do", {"held": None}, options["json"])
             return
         waiting = holding.find_waiting()
         does = f"{waiting}: all jobs are stopped" if copy else f"{waiting}: all that is due is sent"
         if not options["dry_run"]:
             confirm(does, options)
-            by = Actor(options["by"] or person())
+            by = Actor(options["by"] or shell_user())
             try:
                 (answering.stop_copy if copy else answering.go_on)(by, options["reason"])
             except holding.NotHeld as error:
                 raise CommandError(str(error)) from error
         facts = {**_held_facts(held, waiting), "answer": "copy" if copy else "go on", "dry_run": options["dry_run"]}
-        tell(self.stdout, does + ("" if options["dry_run"] else ". Calls start again"), facts, options["json"])
+        write_result(self.stdout, does + ("" if options["dry_run"] else ". Calls start again"), facts, options["json"])
 
 
 def _held_facts(held: str, waiting: holding.WaitingMail | None = None) -> dict[str, Any]:
@@ -114,7 +116,7 @@ def _time(word: str | None) -> datetime | None:
         return None
     try:
         if found := parse_datetime(word):
-            return checked(make_aware(found) if is_naive(found) else found)
+            return check_instant(make_aware(found) if is_naive(found) else found)
     except ValueError:
         pass
     raise CommandError(f"--since {word!r} is no time: write it like 2026-03-01T02:00Z")

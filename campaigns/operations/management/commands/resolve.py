@@ -17,8 +17,8 @@ from campaigns.models.states import Status
 from campaigns.operations import actions, following, job_commands
 from campaigns.operations.job_commands import NOT_YET, report_decisions
 from vendors.history import Actor
-from vendors.management.arguments import person
-from vendors.management.output import tell, write_rows
+from vendors.management.arguments import shell_user
+from vendors.management.output import write_result, write_rows
 from vendors.said import count_of
 
 CAUSES = ("messages", "elsewhere", "vendor", "sponsor", "campaign", "key")
@@ -82,7 +82,7 @@ class Command(BaseCommand):
             self.stdout.write(f"the first {limit:,} of {count_of(total, 'message')}; --limit 0 shows all")
 
     def _settle(self, options: dict[str, Any]) -> None:
-        ids, decision, by = options["messages"], options["decision"], options["by"] or person()
+        ids, decision, by = options["messages"], options["decision"], options["by"] or shell_user()
         if options["dry_run"]:
             named = list(map(doubts_resolve.doubt_facts, doubts_resolve.list_doubts().filter(pk__in=ids)))
             self._would(len(named), len({row["job"] for row in named}), options)
@@ -99,7 +99,7 @@ class Command(BaseCommand):
             self._would(len(ids), 1, options)
             return
         job_commands.confirm(_question(len(ids), 1, options), options)
-        by = Actor(options["by"] or person())
+        by = Actor(options["by"] or shell_user())
         self._say(
             lambda: actions.settle_causes([(cause, version)], options["decision"], options["reason"], by), options
         )
@@ -112,7 +112,7 @@ class Command(BaseCommand):
         except CannotResolve as error:
             raise CommandError(str(error), returncode=NOT_YET if error.later else 1) from None
         facts = {"messages": done.messages, "as": decision, "sent_again": done.ready, "held": done.held}
-        tell(self.stdout, sentence(done, decision), facts, options["json"])
+        write_result(self.stdout, sentence(done, decision), facts, options["json"])
         if options["wait"]:
             job_commands.wait(self, list(done.ready), options, following.OVER)
 
@@ -125,7 +125,7 @@ class Command(BaseCommand):
             self._would(number, len(ids), options)
             return
         job_commands.confirm(_question(number, len(ids), options), options)
-        how = options["decision"], Actor(options["by"] or person()), options["reason"]
+        how = options["decision"], Actor(options["by"] or shell_user()), options["reason"]
         answers = [answer for one in ids for answer in actions.settle_jobs([one], *how, seen[one])]
         report_decisions(self.stdout, answers, options["json"])
         if options["wait"]:
@@ -134,7 +134,7 @@ class Command(BaseCommand):
 
     def _would(self, number: int, jobs: int, options: dict[str, Any]) -> None:
         facts = {"dry_run": True, "messages": number, "jobs": jobs, "as": options["decision"]}
-        tell(self.stdout, _question(number, jobs, options), facts, options["json"])
+        write_result(self.stdout, _question(number, jobs, options), facts, options["json"])
 
 
 def _cause_facts(cause: Cause) -> dict[str, Any]:

@@ -10,19 +10,19 @@ from campaigns.engine.routes.entries import why_not
 from campaigns.models import Campaign, Route, RouteEntry
 from campaigns.models.routes import MOST_WEIGHT
 from vendors.management import arguments, facts
-from vendors.management.resources import ResourceCommand, argument, verb
+from vendors.management.resources import ResourceCommand, declare_argument, declare_verb
 from vendors.models import Credential
 from vendors.said import count_of
 
 MOST = 20  # entries
 BY = "in order: VENDOR or VENDOR/CREDENTIAL; with =WEIGHT it has that share of new campaigns"
-PATIENCE = argument(
+PATIENCE = declare_argument(
     "--patience",
     type=int,
     metavar="SECONDS",
     help="for which a vendor may be out of reach, or ask to wait, before the next one is taken; default: 5",
 )
-SPONSOR = argument("--sponsor", metavar="NAME", help="whose it is; default: it is for all")
+SPONSOR = declare_argument("--sponsor", metavar="NAME", help="whose it is; default: it is for all")
 
 
 def route_facts(row: Route) -> dict[str, Any]:
@@ -49,59 +49,65 @@ class Command(ResourceCommand):
     shown = ("name", "sponsor", "channel", "by", "patience", "closed")
     row_facts = staticmethod(route_facts)
 
-    @verb("all of them, and what takes no work now")
+    @declare_verb("all of them, and what takes no work now")
     def do_list(self, **options: Any) -> None:
         rows = Route.objects.select_related("sponsor").prefetch_related("entries__credential__vendor")
         self.write_rows(rows)
 
-    @verb("a new one", argument("name"), argument("by", nargs="+", metavar="VENDOR", help=BY), PATIENCE, SPONSOR)
+    @declare_verb(
+        "a new one",
+        declare_argument("name"),
+        declare_argument("by", nargs="+", metavar="VENDOR", help=BY),
+        PATIENCE,
+        SPONSOR,
+    )
     def do_add(self, name: str, by: list[str], patience: int | None, **options: Any) -> None:
         entries = _entries(by)
         row = Route(name=name, channel=entries[0].credential.vendor.channel, sponsor=_whose(options["sponsor"]))
         row.patience = row.patience if patience is None else patience
-        arguments.check(row)
+        arguments.check_row(row)
         try:
             with transaction.atomic():
                 row.save()
                 _enter(row, entries)
-                facts.added(row)
+                facts.log_added(row)
         except IntegrityError:
             raise CommandError(f"{row} is already there: route set changes it") from None
         self._tell_order(row)
 
-    @verb(
+    @declare_verb(
         "change its vendors or its patience",
-        argument("name"),
-        argument("by", nargs="*", metavar="VENDOR", help=BY),
+        declare_argument("name"),
+        declare_argument("by", nargs="*", metavar="VENDOR", help=BY),
         PATIENCE,
         SPONSOR,
     )
     def do_set(self, name: str, by: list[str], patience: int | None, **options: Any) -> None:
         row = _named(name, options["sponsor"])
-        with facts.kept(row, route_facts):
+        with facts.log_changes(row, route_facts):
             if patience is not None:
                 row.patience = patience
-                arguments.check(row)
+                arguments.check_row(row)
                 row.save(update_fields=["patience"])
             if by:
                 _enter(row, _entries(by))
         self._tell_order(row)
 
-    @verb("campaigns stay where they are", argument("name"), SPONSOR)
+    @declare_verb("campaigns stay where they are", declare_argument("name"), SPONSOR)
     def do_remove(self, name: str, **options: Any) -> None:
         row = _named(name, options["sponsor"])
         open_jobs = Campaign.objects.filter(route=row, jobs__finished_at=None, jobs__parent=None).count()
         with transaction.atomic():
-            facts.removed(row)
+            facts.log_removed(row)
             row.delete()
         left = count_of(open_jobs, "campaign that is not finished stays", "campaigns that are not finished stay")
         stay = f"; {left} with its vendors" if open_jobs else ""
         removal = {"name": name, "sponsor": options["sponsor"], "removed": True, "open": open_jobs}
-        self.tell(f"{name}: removed{stay}", removal)
+        self.write_result(f"{name}: removed{stay}", removal)
 
     def _tell_order(self, row: Route) -> None:
         found = route_facts(Route.objects.prefetch_related("entries__credential__vendor").get(pk=row.pk))
-        self.tell(f"{row}: {', then '.join(found['by'])}", found)
+        self.write_result(f"{row}: {', then '.join(found['by'])}", found)
 
 
 def _whose(sponsor: str | None) -> Any:
@@ -143,9 +149,9 @@ def _weight(typed: str) -> int:
 
 
 def _login(slug: str, name: str) -> Credential:
-    of = arguments.vendor(slug)
+    of = arguments.find_vendor(slug)
     logins = list(of.credentials.all())
-    return logins[0] if not name and len(logins) == 1 else arguments.credential(of, name or "default")
+    return logins[0] if not name and len(logins) == 1 else arguments.find_credential(of, name or "default")
 
 
 def _enter(row: Route, entries: list[RouteEntry]) -> None:

@@ -34,7 +34,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         first, last = _months(options["month"])
         sponsors = [named_sponsor(options["sponsor"]).pk] if options["sponsor"] else None
-        vendors = [arguments.vendor(options["vendor"]).slug] if options["vendor"] else None
+        vendors = [arguments.find_vendor(options["vendor"]).slug] if options["vendor"] else None
         found = accounts.of_months(first, last, sponsors, vendors)
         if options["csv"]:
             write_file(self.stdout, options["csv"], len(found), lambda file: accounts.write_csv(found, file))
@@ -59,7 +59,7 @@ def _row(account: MonthCost) -> dict[str, Any]:
 
 
 def _totals(found: list[MonthCost]) -> str:
-    sums = ", ".join(prices.amount(value, currency) for currency, value in accounts.totals(found).items())
+    sums = ", ".join(prices.format_amount(value, currency) for currency, value in accounts.totals(found).items())
     unpriced = sum(one.messages for one in found if one.amount is None)
     more = f"; without a price: {count_of(unpriced, 'message')}" if unpriced else ""
     return f"together: {sums or 'no amount'}{more}"

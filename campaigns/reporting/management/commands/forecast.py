@@ -13,7 +13,7 @@ from campaigns.reporting.forecast.eta import Eta
 from campaigns.reporting.forecast.queues import VendorQueue
 from vendors.mail_classes import MailClass
 from vendors.management import arguments
-from vendors.management.output import tell, wrapped
+from vendors.management.output import wrap_sentence, write_result
 from vendors.models import Vendor
 from vendors.said import count_of
 
@@ -31,7 +31,9 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="one object a vendor")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        vendors = [arguments.vendor(options["vendor"])] if options["vendor"] else list(Vendor.objects.order_by("slug"))
+        vendors = (
+            [arguments.find_vendor(options["vendor"])] if options["vendor"] else list(Vendor.objects.order_by("slug"))
+        )
         if not vendors and not options["json"]:
             self.stdout.write("there is no vendor yet")
         now = timezone.now()
@@ -40,7 +42,7 @@ class Command(BaseCommand):
             queue = found[vendor.pk]
             end = eta.of_queue(queue, now)
             text = f"{vendor.slug}: {sentence(vendor, queue, end, now)}"
-            tell(self.stdout, wrapped(self.stdout, text), facts(queue, end, now), options["json"])
+            write_result(self.stdout, wrap_sentence(self.stdout, text), facts(queue, end, now), options["json"])
 
 
 def sentence(vendor: Vendor, queue: VendorQueue, end: Eta, now: datetime) -> str:

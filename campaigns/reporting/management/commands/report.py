@@ -18,7 +18,7 @@ from campaigns.reporting.export import Export
 from campaigns.reporting.forecast import campaign_states
 from campaigns.reporting.forecast.campaign_states import CampaignState
 from vendors.causes.wording import read_causes
-from vendors.management.output import tell
+from vendors.management.output import write_result
 from vendors.said import count_of
 
 
@@ -111,7 +111,7 @@ class Command(BaseCommand):
                 for one in found
             ],
         }
-        tell(self.stdout, "\n".join(lines), facts, as_json)
+        write_result(self.stdout, "\n".join(lines), facts, as_json)
 
 
 def _counts(state: CampaignState) -> str:

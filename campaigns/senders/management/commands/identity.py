@@ -17,27 +17,30 @@ from campaigns.texts.phone_numbers import e164
 from vendors.adapters import dkim
 from vendors.history import Actor
 from vendors.management import arguments, facts
-from vendors.management.resources import ResourceCommand, argument, verb
+from vendors.management.resources import ResourceCommand, declare_argument, declare_verb
 
-NAMED = (argument("sponsor"), argument("name"))
+NAMED = (declare_argument("sponsor"), declare_argument("name"))
 FIELDS = ("reply_to", "return_path", "help_answer")
 ASKING = ("stop", "start", "help")
 NUMBERS = "of SMS: a number; may be repeated: a recipient always sees the same one; set replaces them all"
 ASKS = "of SMS: a further word that asks as {} does; may be repeated; set replaces them"
 ORIGIN = (
-    argument("--from", metavar="FROM", help="of e-mail: an address, or Name <address>"),
-    argument("--sender-id", metavar="TEXT", help="of SMS: up to 11 letters, digits and signs"),
-    argument("--number", action="append", metavar="NUMBER", help=NUMBERS),
-    *(argument(f"--{one}-word", action="append", metavar="WORD", help=ASKS.format(one.upper())) for one in ASKING),
-    argument("--help-answer", metavar="TEXT", help="of SMS: the answer to HELP; empty: none"),
-    argument("--reply-to", metavar="ADDRESS", help="where answers go; also Name <address>"),
-    argument("--return-path", metavar="ADDRESS", help="where bounces go; default: From's address"),
-    argument(
+    declare_argument("--from", metavar="FROM", help="of e-mail: an address, or Name <address>"),
+    declare_argument("--sender-id", metavar="TEXT", help="of SMS: up to 11 letters, digits and signs"),
+    declare_argument("--number", action="append", metavar="NUMBER", help=NUMBERS),
+    *(
+        declare_argument(f"--{one}-word", action="append", metavar="WORD", help=ASKS.format(one.upper()))
+        for one in ASKING
+    ),
+    declare_argument("--help-answer", metavar="TEXT", help="of SMS: the answer to HELP; empty: none"),
+    declare_argument("--reply-to", metavar="ADDRESS", help="where answers go; also Name <address>"),
+    declare_argument("--return-path", metavar="ADDRESS", help="where bounces go; default: From's address"),
+    declare_argument(
         "--verp",
         action=BooleanOptionalAction,
         help="bounces come back to mailhub: each message gets a return path of its own",
     ),
-    argument("--default", action="store_true", help="of campaigns and requests that name none"),
+    declare_argument("--default", action="store_true", help="of campaigns and requests that name none"),
 )
 
 
@@ -52,11 +55,11 @@ class Command(ResourceCommand):
     shown = ("sponsor", "name", "channel", "from", "reply_to", "return_path", "verp", "dkim", "default", "enabled")
     row_facts = staticmethod(identity_facts)
 
-    @verb("all, or those of a sponsor", argument("sponsor", nargs="?"))
+    @declare_verb("all, or those of a sponsor", declare_argument("sponsor", nargs="?"))
     def do_list(self, sponsor: str | None, **options: Any) -> None:
         self.write_rows(filter_by_sponsor(Identity.objects.select_related("sponsor").defer("secret"), sponsor))
 
-    @verb(
+    @declare_verb(
         "a new one, by --from, --sender-id or --number; the first of a channel is the default",
         *(*NAMED, *ORIGIN, NEW_SPONSOR),
     )
@@ -68,17 +71,17 @@ class Command(ResourceCommand):
             wanted = {"channel": "sms" if options["from"] is None else "email", **_typed(options, who)}
             row = Identity(sponsor=who, name=name, default=options["default"], **wanted)
             try:
-                added = sender_changes.add_identity(row, Actor(arguments.person()))
+                added = sender_changes.add_identity(row, Actor(arguments.shell_user()))
             except ValidationError as error:
-                raise arguments.refused(error) from None
+                raise arguments.refused_error(error) from None
         if added:
-            self.tell_row(row, f"added: {row.shown}{', its default' if row.default else ''}")
+            self.write_row(row, f"added: {row.shown}{', its default' if row.default else ''}")
             return
         row = named_identity(who, name)
         arguments.check_same(row, wanted)
-        self.tell_row(row, "already there")
+        self.write_row(row, "already there")
 
-    @verb("change it; an empty text takes an option away", *NAMED, *ORIGIN)
+    @declare_verb("change it; an empty text takes an option away", *NAMED, *ORIGIN)
     def do_set(self, sponsor: str, name: str, **options: Any) -> None:
         row = named_identity(named_sponsor(sponsor), name)
         wanted = _typed(options, row.sponsor) | ({"default": True} if options["default"] else {})
@@ -86,20 +89,20 @@ class Command(ResourceCommand):
             raise CommandError("say what is to be changed: --from, --number and the like", returncode=2)
         self._change(row, wanted)
 
-    @verb(
+    @declare_verb(
         "sign its mails: makes a key, or takes yours, and prints the record for the DNS",
         *NAMED,
-        argument("--selector", metavar="NAME", help="needed for a new key, for example mailhub1"),
-        argument("--domain", help="default: that of From's address"),
-        argument("--key-file", metavar="PEM", help="an RSA key of your own; default: a new one of 2,048 bits"),
-        argument("--off", action="store_true", help="forget the key: its mails are not signed any more"),
+        declare_argument("--selector", metavar="NAME", help="needed for a new key, for example mailhub1"),
+        declare_argument("--domain", help="default: that of From's address"),
+        declare_argument("--key-file", metavar="PEM", help="an RSA key of your own; default: a new one of 2,048 bits"),
+        declare_argument("--off", action="store_true", help="forget the key: its mails are not signed any more"),
     )
     def do_dkim(self, sponsor: str, name: str, **options: Any) -> None:
         row = named_identity(named_sponsor(sponsor), name)
         if options["off"]:
-            changed = sender_changes.sign_no_more(row.pk, Actor(arguments.person()))
+            changed = sender_changes.sign_no_more(row.pk, Actor(arguments.shell_user()))
             row.refresh_from_db()
-            self.tell_row(row, "changed" if changed else "already so")
+            self.write_row(row, "changed" if changed else "already so")
             return
         if options["selector"]:
             domain = options["domain"] or row.from_address.rpartition("@")[2]
@@ -109,42 +112,42 @@ class Command(ResourceCommand):
         known = row.dkim
         if known is None:
             raise CommandError(f"{row} has no key: make one with --selector NAME", returncode=2)
-        where, record = f"{known.selector}._domainkey.{known.domain}", dkim.record(known)
+        where, record = f"{known.selector}._domainkey.{known.domain}", dkim.dns_record(known)
         entry = identity_facts(row) | {"dns_name": where, "dns_type": "TXT", "dns_text": record}
-        self.tell(f"{row}: enter this in the DNS\n{where} TXT\n{record}", entry)
+        self.write_result(f"{row}: enter this in the DNS\n{where} TXT\n{record}", entry)
 
-    @verb("it may be used", *NAMED)
+    @declare_verb("it may be used", *NAMED)
     def do_enable(self, sponsor: str, name: str, **options: Any) -> None:
         row = named_identity(named_sponsor(sponsor), name)
         self._change(row, {"enabled": True})
 
-    @verb("it may not be used any more", *NAMED)
+    @declare_verb("it may not be used any more", *NAMED)
     def do_disable(self, sponsor: str, name: str, **options: Any) -> None:
         row = named_identity(named_sponsor(sponsor), name)
         self._change(row, {"enabled": False})
 
-    @verb("one without campaigns", *NAMED)
+    @declare_verb("one without campaigns", *NAMED)
     def do_remove(self, sponsor: str, name: str, **options: Any) -> None:
         row = named_identity(named_sponsor(sponsor), name)
         try:
             with transaction.atomic():
-                facts.removed(row)
+                facts.log_removed(row)
                 row.delete()
         except ProtectedError:
             raise CommandError(f"{row} has campaigns and stays, for the record; disable it instead") from None
-        self.tell(f"{sponsor}/{name}: removed", {"sponsor": sponsor, "name": name, "removed": True})
+        self.write_result(f"{sponsor}/{name}: removed", {"sponsor": sponsor, "name": name, "removed": True})
 
     def _change(self, row: Identity, wanted: dict[str, Any]) -> None:
         row, changed = _stored(row, wanted)
-        self.tell_row(row, "changed" if changed else "already so")
+        self.write_row(row, "changed" if changed else "already so")
 
 
 def _stored(row: Identity, wanted: dict[str, Any]) -> tuple[Identity, bool]:
     """Store these values; return the identity, and True if one changed."""
     try:
-        changed = sender_changes.change_identity(row.pk, wanted, Actor(arguments.person()))
+        changed = sender_changes.change_identity(row.pk, wanted, Actor(arguments.shell_user()))
     except ValidationError as error:
-        raise arguments.refused(error) from None
+        raise arguments.refused_error(error) from None
     return Identity.objects.select_related("sponsor").get(pk=row.pk), changed
 
 

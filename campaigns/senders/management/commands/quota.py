@@ -12,16 +12,20 @@ from campaigns.models import SponsorQuota
 from campaigns.senders.quotas import admission
 from campaigns.senders.quotas.book import write_moment
 from vendors.management import arguments, facts
-from vendors.management.resources import ResourceCommand, argument, verb
+from vendors.management.resources import ResourceCommand, declare_argument, declare_verb
 
-SPONSOR = argument("sponsor")
+SPONSOR = declare_argument("sponsor")
 WHICH = (
-    argument("what", help="messages, units, or a currency such as EUR for money"),
-    argument("span", choices=SponsorQuota.Span.values, help="in flight, a day or a month (UTC)"),
-    argument("--vendor", metavar="SLUG", help="at this vendor; default: all vendors together, except sandboxes"),
+    declare_argument("what", help="messages, units, or a currency such as EUR for money"),
+    declare_argument("span", choices=SponsorQuota.Span.values, help="in flight, a day or a month (UTC)"),
+    declare_argument(
+        "--vendor", metavar="SLUG", help="at this vendor; default: all vendors together, except sandboxes"
+    ),
 )
-MOST = argument("most", help="so much is allowed; 0 allows nothing")
-WARN = argument("--warn", type=int, metavar="PERCENT", help="warn when so much is used; default: 80, or as it is")
+MOST = declare_argument("most", help="so much is allowed; 0 allows nothing")
+WARN = declare_argument(
+    "--warn", type=int, metavar="PERCENT", help="warn when so much is used; default: 80, or as it is"
+)
 
 
 def quota_facts(row: SponsorQuota) -> dict[str, Any]:
@@ -46,7 +50,7 @@ class Command(ResourceCommand):
     shown = ("sponsor", "vendor", "most", "what", "span", "used", "percent", "renewed_at")
     row_facts = staticmethod(quota_facts)
 
-    @verb("a new quota", SPONSOR, MOST, *WHICH, WARN)
+    @declare_verb("a new quota", SPONSOR, MOST, *WHICH, WARN)
     def do_add(self, sponsor: str, most: str, **options: Any) -> None:
         row = _row_of(sponsor, options)
         if _stored(row).exists():
@@ -55,36 +59,36 @@ class Command(ResourceCommand):
         with transaction.atomic():
             _check(row)
             row.save()
-            facts.added(row)
-        self.tell_row(row, "added")
+            facts.log_added(row)
+        self.write_row(row, "added")
 
-    @verb("another amount, or another warning", SPONSOR, MOST, *WHICH, WARN)
+    @declare_verb("another amount, or another warning", SPONSOR, MOST, *WHICH, WARN)
     def do_set(self, sponsor: str, most: str, **options: Any) -> None:
         row = _stored(_row_of(sponsor, options)).first()
         if row is None:
             raise CommandError("there is no such quota: quota add makes one, quota list shows all")
         row.most, row.warn_percent = _amount(most), row.warn_percent if options["warn"] is None else options["warn"]
         _check(row)
-        with facts.kept(row, quota_facts):
+        with facts.log_changes(row, quota_facts):
             row.save(update_fields=["most", "warn_percent"])
-        self.tell_row(row, "set")
+        self.write_row(row, "set")
 
-    @verb("the quota holds no more", SPONSOR, *WHICH)
+    @declare_verb("the quota holds no more", SPONSOR, *WHICH)
     def do_remove(self, sponsor: str, **options: Any) -> None:
         asked = _row_of(sponsor, options)
         with transaction.atomic():
             row = _stored(asked).first()
             if row:
-                facts.removed(row)
+                facts.log_removed(row)
                 row.delete()
         name = f"{asked.sponsor.name}: {options['what']} {options['span']}"
-        self.tell(f"{name} {'removed' if row else 'was no quota'}", quota_facts(row or asked))
+        self.write_result(f"{name} {'removed' if row else 'was no quota'}", quota_facts(row or asked))
 
-    @verb("all of them, with what is used", OF_SPONSOR, argument("--vendor", metavar="SLUG"))
+    @declare_verb("all of them, with what is used", OF_SPONSOR, declare_argument("--vendor", metavar="SLUG"))
     def do_list(self, **options: Any) -> None:
         rows = filter_by_sponsor(SponsorQuota.objects.select_related("sponsor", "vendor"), options["sponsor"])
         if options["vendor"]:
-            rows = rows.filter(vendor=arguments.vendor(options["vendor"]))
+            rows = rows.filter(vendor=arguments.find_vendor(options["vendor"]))
         uses = admission.find_uses({row.sponsor_id for row in rows})
         self.write_facts(({**quota_facts(row), **_use_facts(uses.get(row.pk))} for row in rows), self.shown)
 
@@ -102,7 +106,7 @@ def _row_of(sponsor: str, options: dict[str, Any]) -> SponsorQuota:
     counted = what in (SponsorQuota.Measure.MESSAGES, SponsorQuota.Measure.UNITS)
     return SponsorQuota(
         sponsor=named_sponsor(sponsor),
-        vendor=arguments.vendor(options["vendor"]) if options["vendor"] else None,
+        vendor=arguments.find_vendor(options["vendor"]) if options["vendor"] else None,
         span=options["span"],
         measure=what if counted else SponsorQuota.Measure.MONEY,
         currency="" if counted else what,

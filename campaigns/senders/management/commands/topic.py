@@ -11,10 +11,10 @@ from campaigns.models import Topic
 from campaigns.senders import sender_changes
 from vendors.history import Actor
 from vendors.management import arguments, facts
-from vendors.management.resources import ResourceCommand, argument, verb
+from vendors.management.resources import ResourceCommand, declare_argument, declare_verb
 
-NAMED = (argument("sponsor"), argument("name"))
-TITLE = argument("title", help="as recipients read it")
+NAMED = (declare_argument("sponsor"), declare_argument("name"))
+TITLE = declare_argument("title", help="as recipients read it")
 
 
 def topic_facts(row: Topic) -> dict[str, Any]:
@@ -32,55 +32,55 @@ class Command(ResourceCommand):
     shown = ("sponsor", "name", "title", "archived")
     row_facts = staticmethod(topic_facts)
 
-    @verb("all, or those of a sponsor", argument("sponsor", nargs="?"))
+    @declare_verb("all, or those of a sponsor", declare_argument("sponsor", nargs="?"))
     def do_list(self, sponsor: str | None, **options: Any) -> None:
         self.write_rows(filter_by_sponsor(Topic.objects.select_related("sponsor"), sponsor))
 
-    @verb("a new one", *NAMED, TITLE)
+    @declare_verb("a new one", *NAMED, TITLE)
     def do_add(self, sponsor: str, name: str, title: str, **options: Any) -> None:
         try:
             with transaction.atomic():
                 row = Topic(sponsor=named_sponsor(sponsor), name=name, title=title)
-                arguments.check(row)
+                arguments.check_row(row)
                 row.save()
-                facts.added(row)
+                facts.log_added(row)
         except IntegrityError:
             row = _named(sponsor, name)
             if row.title != title:
                 raise CommandError(f"{row} is already there, and its title is {row.title!r}") from None
             if row.archived_at:
                 raise CommandError(f"{row} is already there, and archived: topic restore") from None
-        self.tell_row(row, row.title)
+        self.write_row(row, row.title)
 
-    @verb("change its title", *NAMED, TITLE)
+    @declare_verb("change its title", *NAMED, TITLE)
     def do_set(self, sponsor: str, name: str, title: str, **options: Any) -> None:
         row = _named(sponsor, name)
         try:
-            sender_changes.rename_topic(row.pk, title, Actor(arguments.person()))
+            sender_changes.rename_topic(row.pk, title, Actor(arguments.shell_user()))
         except ValidationError as error:
-            raise arguments.refused(error) from None
+            raise arguments.refused_error(error) from None
         row.refresh_from_db()
-        self.tell_row(row, row.title)
+        self.write_row(row, row.title)
 
-    @verb("no new campaign can name it; recipients can still unsubscribe from it", *NAMED)
+    @declare_verb("no new campaign can name it; recipients can still unsubscribe from it", *NAMED)
     def do_archive(self, sponsor: str, name: str, **options: Any) -> None:
         self._archive(_named(sponsor, name), True)
 
-    @verb("campaigns can name it again", *NAMED)
+    @declare_verb("campaigns can name it again", *NAMED)
     def do_restore(self, sponsor: str, name: str, **options: Any) -> None:
         self._archive(_named(sponsor, name), False)
 
     def _archive(self, row: Topic, archived: bool) -> None:
-        changed = sender_changes.archive_topic(row.pk, archived, Actor(arguments.person()))
-        self.tell_row(row, "already so" if not changed else "archived" if archived else "restored")
+        changed = sender_changes.archive_topic(row.pk, archived, Actor(arguments.shell_user()))
+        self.write_row(row, "already so" if not changed else "archived" if archived else "restored")
 
-    @verb("one that nothing names", *NAMED)
+    @declare_verb("one that nothing names", *NAMED)
     def do_remove(self, sponsor: str, name: str, **options: Any) -> None:
         row = _named(sponsor, name)
-        if not sender_changes.remove_topic(row, Actor(arguments.person())):
+        if not sender_changes.remove_topic(row, Actor(arguments.shell_user())):
             why = "campaigns name it, or recipients unsubscribed from it"
             raise CommandError(f"{row} stays: {why}; archive it instead")
-        self.tell(f"{sponsor}/{name}: removed", {"sponsor": sponsor, "name": name, "removed": True})
+        self.write_result(f"{sponsor}/{name}: removed", {"sponsor": sponsor, "name": name, "removed": True})
 
 
 def _named(sponsor: str, name: str) -> Topic:

@@ -9,7 +9,7 @@ from campaigns.doors.sponsors import OF_SPONSOR, filter_by_sponsor, named_sponso
 from campaigns.models import SponsorTurn
 from campaigns.models.sharing import WEIGHT_MAX
 from vendors.management import arguments, facts
-from vendors.management.resources import ResourceCommand, argument, verb
+from vendors.management.resources import ResourceCommand, declare_argument, declare_verb
 
 
 def weight_facts(row: SponsorTurn) -> dict[str, Any]:
@@ -26,21 +26,26 @@ class Command(ResourceCommand):
     shown = ("sponsor", "vendor", "weight")
     row_facts = staticmethod(weight_facts)
 
-    @verb("2 gets twice as much as 1", argument("sponsor"), argument("vendor"), argument("weight", type=int))
+    @declare_verb(
+        "2 gets twice as much as 1",
+        declare_argument("sponsor"),
+        declare_argument("vendor"),
+        declare_argument("weight", type=int),
+    )
     def do_set(self, sponsor: str, vendor: str, weight: int, **options: Any) -> None:
         if not 1 <= weight <= WEIGHT_MAX:
             raise CommandError(f"a weight is a whole number from 1 to {WEIGHT_MAX}")
-        who, of = named_sponsor(sponsor), arguments.vendor(vendor)
+        who, of = named_sponsor(sponsor), arguments.find_vendor(vendor)
         with transaction.atomic():
             row, _ = SponsorTurn.objects.get_or_create(sponsor=who, vendor=of)
-            with facts.kept(row, weight_facts):
+            with facts.log_changes(row, weight_facts):
                 SponsorTurn.objects.filter(pk=row.pk).update(weight=weight)
         row.weight = weight
-        self.tell(f"{row}: weight {weight}", weight_facts(row))
+        self.write_result(f"{row}: weight {weight}", weight_facts(row))
 
-    @verb("all of them", OF_SPONSOR, argument("--vendor", metavar="SLUG"))
+    @declare_verb("all of them", OF_SPONSOR, declare_argument("--vendor", metavar="SLUG"))
     def do_list(self, **options: Any) -> None:
         rows = filter_by_sponsor(SponsorTurn.objects.select_related("sponsor", "vendor"), options["sponsor"])
         if options["vendor"]:
-            rows = rows.filter(vendor=arguments.vendor(options["vendor"]))
+            rows = rows.filter(vendor=arguments.find_vendor(options["vendor"]))
         self.write_rows(rows)

@@ -19,8 +19,8 @@ from campaigns.models import Job, Message, Sponsor, Suppression, Topic
 from campaigns.suppression import lists, suppressing
 from campaigns.suppression.lists import NewSuppression
 from vendors.history import Actor
-from vendors.management.arguments import person
-from vendors.management.output import tell, write_rows
+from vendors.management.arguments import shell_user
+from vendors.management.output import write_result, write_rows
 from vendors.models import Vendor
 from vendors.said import count_of
 
@@ -93,7 +93,7 @@ class Command(BaseCommand):
         new = _default(options, _topics(options))
         normal = _normal(options)
         rows = [replace(new, address=normal(one)) for one in _named(options)]
-        self._added(len(rows), suppressing.add(_whose(options), options["channel"], rows, Actor(person())), options)
+        self._added(len(rows), suppressing.add(_whose(options), options["channel"], rows, Actor(shell_user())), options)
 
     def do_import(self, **options: Any) -> None:
         with _copied(options["file"]) as file:
@@ -102,7 +102,9 @@ class Command(BaseCommand):
             if rows.hidden:
                 where = count_of(rows.hidden, "of them is in a row", "of them are in rows")
                 self.stderr.write(f"{where} that the spreadsheet hides")
-            self._added(len(rows), suppressing.add(_whose(options), options["channel"], rows, Actor(person())), options)
+            self._added(
+                len(rows), suppressing.add(_whose(options), options["channel"], rows, Actor(shell_user())), options
+            )
 
     def do_export(self, **options: Any) -> None:
         write(suppressing.held().filter(sponsor=_whose(options), channel=options["channel"]), self.stdout)
@@ -116,15 +118,15 @@ class Command(BaseCommand):
         write_rows(self.stdout, [_facts(row, row.pk in holds) for row in rows], options["json"], SHOWN)
 
     def do_lift(self, **options: Any) -> None:
-        number = suppressing.lift(self._ids(options), Actor(person()), options["reason"])
-        tell(
+        number = suppressing.lift(self._ids(options), Actor(shell_user()), options["reason"])
+        write_result(
             self.stdout, f"{number:,} lifted; retry_job sends what they kept back", {"lifted": number}, options["json"]
         )
 
     def do_erase(self, **options: Any) -> None:
-        number = suppressing.erase(self._ids(options), Actor(person()), options["reason"])
+        number = suppressing.erase(self._ids(options), Actor(shell_user()), options["reason"])
         text = count_of(number, "address is erased and stays", "addresses are erased and stay")
-        tell(self.stdout, f"{text} suppressed", {"erased": number}, options["json"])
+        write_result(self.stdout, f"{text} suppressed", {"erased": number}, options["json"])
 
     def do_recipients(self, **options: Any) -> None:
         job = Job.objects.filter(pk=options["job"]).first()
@@ -136,7 +138,7 @@ class Command(BaseCommand):
         sentence = (
             f"{added:,} suppressed; {count_of(given - added, 'was', 'were')} so already, given twice, or at an end"
         )
-        tell(self.stdout, sentence, {"given": given, "added": added}, options["json"])
+        write_result(self.stdout, sentence, {"given": given, "added": added}, options["json"])
 
     def _ids(self, options: dict[str, Any]) -> list[int]:
         if options["source"]:
