@@ -15,6 +15,7 @@ from django.apps import apps
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
+from campaigns.engine.turns import reserve
 from campaigns.integrations.webhooks import delivery
 from mailhub.models import MomentFound
 from vendors import alarms
@@ -91,6 +92,10 @@ MOMENTS = (
         "the longest wait between two tries", where="t.next_at IS NOT NULL", waits=True,
     ),
     StoredMoment("campaigns.Draft", "lease_at", ZERO, "a lease: another worker takes the draft over"),
+    StoredMoment(
+        "campaigns.ClassCredit", "needed_until", timedelta(seconds=reserve.KEPT_SECONDS),
+        "mailcasters are kept free for letters until then", waits=True,
+    ),
     StoredMoment("vendors.Credential", "unreached_since", ZERO, "a route's patience counts from then on"),
     StoredMoment(
         "vendors.Credential", "retry_after_until", LONGEST_WAIT, "a vendor's Retry-After is believed up to a day",

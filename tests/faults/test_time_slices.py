@@ -16,7 +16,7 @@ from campaigns.engine.turns.order import VendorClasses
 from campaigns.models import ClassTurn, Job, Message
 from tests import factories
 from tests.faults.checker import judge, sums
-from tests.faults.sending import CONCURRENCY, being_sent, calls, login, send_the_rest
+from tests.faults.sending import CONCURRENCY, being_sent, login, send_the_rest
 from tests.programs import sweeping, wait_until, worker
 from tests.sandbox import Sandbox
 from tests.waiting import result_of
@@ -61,7 +61,7 @@ def test_a_leaf_gives_way_to_another_sponsor_and_goes_on_where_it_was(
     long = dispatched(credential, 60)
     long = next_of(caster)
     with being_sent(long) as sending:
-        calls(vendor, 1)
+        wait_until(lambda: calls_of(long, vendor), "it is being sent")
         other = dispatched(credential, 3)
         sent = result_of(sending, "its sender ends")
     long.refresh_from_db()
@@ -100,12 +100,12 @@ def test_a_leaf_that_waits_for_the_next_window_gives_way_at_once(
     dispatched(credential, 60)
     long = next_of(caster)
     with being_sent(long) as sending:
-        calls(vendor, 1)
+        wait_until(lambda: calls_of(long, vendor), "it is being sent")
         dispatched(credential, 3)
         assert result_of(sending, "its sender ends").left
     long.refresh_from_db()
     assert (long.status, long.waits_for) == ("DISPATCHED", stream.GIVES_WAY)
-    assert len(vendor.books().entries) == 1
+    assert len(calls_of(long, vendor)) == 1
 
 
 @pytest.mark.parametrize("whose", ["its own", "another"])
@@ -116,7 +116,7 @@ def test_a_leaf_gives_way_to_a_higher_class_before_its_time_slice_has_passed(
     dispatched(credential, 60)
     long = next_of(caster)
     with being_sent(long) as sending:
-        calls(vendor, 1)
+        wait_until(lambda: calls_of(long, vendor), "it is being sent")
         by = long.sponsor if whose == "its own" else factories.sponsor()
         letter = factories.campaign_with_job(1, of=credential, by=by, status="DISPATCHED", mail_class=URGENT)
         assert result_of(sending, "its sender ends").left

@@ -66,7 +66,7 @@ def test_not_into_a_network_of_our_own_and_no_connection_is_made(url, monkeypatc
 
     monkeypatch.setattr(webhook_http, "_connect_checked", connect)
     answer = post(url, b"{}", {})
-    assert answer.status is None and not answer.taken
+    assert answer.status is None and not answer.is_taken
     assert "no address of the public network" in answer.note
 
 
@@ -136,7 +136,7 @@ def test_the_connection_goes_to_the_address_that_was_looked_at(receiver, monkeyp
 
     monkeypatch.setattr(webhook_http.socket, "getaddrinfo", once)
     url = receiver.url.replace("127.0.0.1", "rebind.example")
-    assert post(url, b"{}", {}).taken
+    assert post(url, b"{}", {}).is_taken
     assert asked.count("rebind.example") == 1, "a name that is asked twice could lead elsewhere the second time"
     assert receiver.got[0][0]["Host"].startswith("rebind.example:")
 

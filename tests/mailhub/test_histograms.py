@@ -76,7 +76,8 @@ def test_processes_add_to_the_same_sums() -> None:
     vendor = factories.vendor("post")
     code = (
         "import django; django.setup(); from django.conf import settings; from vendors import histograms\n"
-        f"histograms.counts.observe(histograms.CALL, {vendor.pk}, 0.3, 4); histograms.store_now(settings.REDIS_URL)"
+        f"histograms.counts.observe_value(histograms.CALL, {vendor.pk}, 0.3, 4)\n"
+        "histograms.store_now(settings.REDIS_URL)"
     )
     env = workers.environment() | {"DJANGO_SETTINGS_MODULE": "mailhub.settings", "REDIS_URL": settings.REDIS_URL}
     for _ in range(2):

@@ -11,11 +11,12 @@ from django.db import connection, models
 from django.utils import timezone
 from django_celery_beat.models import PeriodicTask, PeriodicTasks
 
-from campaigns.models import AnswerBatch, Draft, Job, Message, Session, WaitingReport, Webhook, WebhookCall
+from campaigns.models import AnswerBatch, ClassCredit, Draft, Job, Message, Session, WaitingReport, Webhook, WebhookCall
 from mailhub import installation, stored_moments
 from mailhub.models import MomentFound, PeriodicRun
 from mailhub.stored_moments import CHOSEN, MOMENTS, PAST, SLACK, StoredMoment
 from tests import factories
+from vendors.mail_classes import MailClass
 from vendors.models import Credential, ReceiverWait, Usage
 from waiter.models import ParkedTask
 
@@ -119,6 +120,11 @@ def draft(lease_at: datetime) -> Draft:
     return Draft.objects.create(sponsor=factories.sponsor(), lease_at=lease_at)
 
 
+def kept_for_letters(needed_until: datetime) -> ClassCredit:
+    row = {"mail_class": MailClass.URGENT, "needed": 2, "needed_until": needed_until}
+    return ClassCredit.objects.create(vendor=factories.vendor(), **row)
+
+
 MADE: dict[str, Callable[[datetime], models.Model]] = {
     "django_celery_beat.PeriodicTask.last_run_at": lambda at: beat_row(last_run_at=at),
     "django_celery_beat.PeriodicTask.date_changed": lambda at: beat_row(date_changed=at),
@@ -133,6 +139,7 @@ MADE: dict[str, Callable[[datetime], models.Model]] = {
     "campaigns.Webhook.suspended_until": lambda at: hook(suspended_until=at),
     "campaigns.WebhookCall.next_at": hook_call,
     "campaigns.Draft.lease_at": draft,
+    "campaigns.ClassCredit.needed_until": kept_for_letters,
     "vendors.Credential.unreached_since": lambda at: login(unreached_since=at),
     "vendors.Credential.retry_after_until": lambda at: login(retry_after_until=at),
     "vendors.Credential.rate_limited_until": lambda at: login(rate_limited_until=at),
