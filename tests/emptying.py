@@ -11,7 +11,8 @@ what it knew of them: 50 ms for ten rows in ten tables. So rows are deleted, as 
 from collections.abc import Iterable
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
+from psycopg.errors import DeadlockDetected
 
 KEPT = "kept"
 REFERENCES = """
@@ -46,7 +47,18 @@ class Emptying:
         self._look = " UNION ALL ".join(CHANGED.format(table=table, kept=KEPT) for table in self._filled)
 
     def put_back(self) -> None:
-        """The rows are again those that were kept, and no others. Numbers go on: none is given twice."""
+        """The rows are again those that were kept, and no others. Numbers go on: none is given twice.
+
+        Whoever still writes locks tables in an order of his own; PostgreSQL may end either of the two.
+        """
+        while True:
+            try:
+                return self._put_back_once()
+            except OperationalError as error:
+                if not isinstance(error.__cause__, DeadlockDetected):
+                    raise
+
+    def _put_back_once(self) -> None:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(STATE, [list(self._most)])
             state = [(table, size, known and table not in self._filled) for table, size, known in cursor.fetchall()]

@@ -10,6 +10,7 @@ from django.contrib.contenttypes.models import ContentType
 from django.contrib.sessions.models import Session
 from django.core.management import call_command
 from django.db import connection
+from django.utils import timezone
 from django_celery_beat.models import PeriodicTask
 
 from campaigns.models import Claim, Message, Store
@@ -18,7 +19,7 @@ from tests.emptying import Emptying
 from tests.faults.sending import meanwhile
 from tests.lock_waits import count_lock_waits
 from tests.programs import environment
-from tests.waiting import wait_until
+from tests.waiting import result_of, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -109,6 +110,26 @@ def test_an_insert_that_is_still_to_be_committed_is_waited_for(emptying: Emptyin
             assert not emptied.done()
             other.commit()
     assert emptied.result() is None and not Session.objects.exists()
+
+
+def test_whoever_locks_in_another_order_goes_on_and_the_tables_are_emptied_then(emptying: Emptying) -> None:
+    factories.credential()
+    Session.objects.create(session_key="key", expire_date=timezone.now())
+    url = environment()["DATABASE_URL"]
+    with psycopg.connect(url) as first, psycopg.connect(url) as other:
+        first.execute("LOCK TABLE vendors_credential IN ROW EXCLUSIVE MODE")
+        other.execute("SET deadlock_timeout = '1h'")  # the other one finds out
+        other.execute("LOCK TABLE vendors_vendor IN ROW EXCLUSIVE MODE")
+        with meanwhile(emptying.put_back) as emptied:
+            wait_until(lambda: count_lock_waits() == 1, "it has sessions, and waits for credentials")
+            with meanwhile(other.execute, "SELECT FROM django_session") as reads:
+                wait_until(lambda: count_lock_waits() == 2, "sessions are waited for")
+                first.commit()
+                result_of(reads, "they are read")
+            assert not emptied.done()
+            other.commit()
+            assert result_of(emptied, "the tables are emptied") is None
+    assert not Session.objects.exists()
 
 
 def plans() -> list[Any]:
