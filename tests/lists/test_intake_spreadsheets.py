@@ -78,6 +78,9 @@ AS_NUMBERS = [
     ("hh:mm", 0.75, "18:00:00", "time"),
     ("hh:mm", 46349.75, "18:00:00", "time"),
     ("[h]:mm", 1.5, "36:00:00", "time"),
+    ("[h]:mm", -0.25, "-06:00:00", "time"),
+    ("[h]:mm:ss;[Red]-[h]:mm:ss", -1.5, "-36:00:00", "time"),
+    ("hh:mm", -0.25, "-0.25", "time"),
     ("[mm]", 0.5, "12:00:00", "time"),
     ("mm", 46349, "2026-11-23", "date"),
     ('#,##0;-#,##0;"-"??', 0, "0", "number"),
@@ -334,6 +337,25 @@ def test_ods_gives_words_for_numbers_long_numbers_and_one_blank_for_many() -> No
     assert cells(data) == [["a@sandbox.example", "ja", "123456789012345678", "two words"]]
 
 
+@pytest.mark.parametrize(
+    ("value", "shown", "given"),
+    [
+        ("PT30H00M00S", "30:00", "30:00:00"),
+        ("PT30H00M00S", "06:00", "06:00:00"),  # of the format hh:mm
+        ("PT42H05M00S", "6:05 PM", "18:05:00"),
+        ("PT24H00M00S", "12:00 AM", "00:00:00"),
+        ("PT30H00M00S", "1800", "30:00:00"),  # in minutes
+        ("PT30H05M00S", "05:00", "30:05:00"),  # minutes and seconds
+        ("-PT06H00M00S", "-6:00", "-06:00:00"),
+    ],
+)
+def test_ods_gives_a_duration_beyond_a_day_as_shown(value: str, shown: str, given: str) -> None:
+    row = ods_cell("a@sandbox.example") + ods_cell(shown, "time", value, "time-value")
+    assert cells(ods(ods_row("email", "time") + f"<table:table-row>{row}</table:table-row>")) == [
+        ["a@sandbox.example", given]
+    ]
+
+
 def test_cells_merged_over_rows_are_told_by_every_reader() -> None:
     merged = ods_cell("Bonn", more=' table:number-rows-spanned="2"')
     row = f"<table:table-row>{ods_cell('a@sandbox.example')}{merged}</table:table-row>"
@@ -354,9 +376,10 @@ def test_ods_tells_errors_formulas_and_reads_the_first_visible_sheet() -> None:
     before = f'<table:table table:name="no" table:style-name="ta1">{ods_row("not this")}</table:table>'
     error = ods_cell("#NV", "string", "", more=' calcext:value-type="error" table:formula="of:=NA()"')
     never = '<table:table-cell table:formula="of:=1+1"/>'
+    empty = '<table:table-cell table:formula="of:=&quot;&quot;"><text:p/></table:table-cell>'
     rows = ods_row("email", "name") + "".join(
         f"<table:table-row>{ods_cell(f'{name}@sandbox.example')}{cell}</table:table-row>"
-        for name, cell in (("a", error), ("b", never), ("c", ods_cell("C")))
+        for name, cell in (("a", error), ("b", never), ("c", ods_cell("C")), ("d", empty))
     )
     found = [str(one) for one in problems(ods(rows, hidden, before), OPTIONAL_NAME)]
     assert found == [

@@ -24,6 +24,7 @@ HIDDEN = ("collapse", "filter")
 # Amounts whose digits are grouped by three; a sign between other groups is a part of a code.
 GROUPED = re.compile(r"\D*\d{1,3}(?:([., '\u00a0\u202f\u2019])\d{3})(?:\1\d{3})*\D*")
 TIME = re.compile(r"(-?)PT(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:[.,]\d+)?S)?")
+HOURS = 24  # of a day
 KINDS: dict[str, ShownAs] = {"date": "date", "time": "time", "currency": "money", "percentage": "percent"}
 # Elements inside a cell with text of their own: remarks, and drawings over the cell.
 NOT_SHOWN = ("annotation", "note", "ruby-text", "frame", "custom-shape", "g", "control")
@@ -74,6 +75,7 @@ class _Sheets(XmlPart):
         self._row, self._repeated, self._is_hidden, self._cells = 0, 1, False, list[str]()
         self._cell: dict[str, str] | None = None
         self._paragraphs: list[str] = []
+        self._has_paragraph = False
         self._not_shown = 0
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
@@ -97,6 +99,7 @@ class _Sheets(XmlPart):
             self._cells = []
         elif tag in ("table-cell", "covered-table-cell"):
             self._cell, self._paragraphs, self._length = attributes, [], 0
+            self._has_paragraph = False
             self._is_covered = tag != "table-cell"
 
     def _start_text(self, tag: str, attributes: dict[str, str]) -> None:
@@ -107,7 +110,7 @@ class _Sheets(XmlPart):
         elif tag == "p":
             if self._paragraphs:
                 self._paragraphs.append("\n")
-            self._texts = self._paragraphs
+            self._texts, self._has_paragraph = self._paragraphs, True
         elif self._texts is not None and tag in ("s", "tab", "line-break"):
             count = min(whole(attributes.get("text:c", "1")), MAX_CELL) if tag == "s" else 1
             super()._text({"s": " ", "tab": "\t", "line-break": "\n"}[tag] * count)
@@ -159,8 +162,8 @@ class _Sheets(XmlPart):
         kind = cell.get("office:value-type", "")
         if cell.get("calcext:value-type") == "error":
             return ERROR + shown
-        if not kind:
-            return UNCALCULATED if "table:formula" in cell and not shown else shown
+        if not kind:  # LibreOffice writes an empty paragraph for a formula that came to an empty text
+            return UNCALCULATED if "table:formula" in cell and not self._has_paragraph else shown
         if kind == "string":
             return cell.get("office:string-value") or shown
         if kind == "boolean":
@@ -169,7 +172,7 @@ class _Sheets(XmlPart):
         if kind == "date":
             value = iso_day(cell.get("office:date-value", shown))
         elif kind == "time":
-            value = _time(cell.get("office:time-value", shown))
+            value = _time(cell.get("office:time-value", ""), shown)
         else:
             value = _number(cell.get("office:value", ""), shown)
             if not said and value not in (shown, ""):
@@ -182,11 +185,15 @@ class _Sheets(XmlPart):
         raise BadInput([RowError(self._row + 1, Said("a cell is larger than %(most)s characters", most=MAX_CELL))])
 
 
-def _time(text: str) -> str:
+def _time(text: str, shown: str) -> str:
+    """Return a duration in hours, or the time of day if the cell shows that of a duration beyond a day."""
     found = TIME.fullmatch(text)
     if not found:
-        return text
+        return text or shown
     hours, minutes, seconds = (int(part or 0) for part in found.groups()[1:])
+    first = re.match(r"\d{1,2}(?=:)", shown)
+    if hours >= HOURS and first and int(first[0]) in (hours % HOURS, (hours - 1) % 12 + 1):
+        hours %= HOURS
     return f"{found[1]}{hours:02}:{minutes:02}:{seconds:02}"
 
 

@@ -68,6 +68,8 @@ def number_text(text: str, form: CellFormat | None) -> str:
     section, has_sign = form.parts.section(exact) if form else (None, True)
     if form and section and section.kind in ("date", "time") and 0 <= number < LAST_DAY:
         return _moment(number if section.kind == "date" or section.is_elapsed else number % 1, section.kind, form)
+    if form and section and section.is_elapsed and -LAST_DAY < number < 0:
+        return "-" + _moment(-number, "time", form)
     if form and section and (section.is_code or section.has_word or (section.is_text and form.parts.has_code)):
         try:
             return ("-" if exact < 0 and has_sign else "") + section.show(abs(exact))
