@@ -267,3 +267,11 @@ def test_a_mail_services_webhook_is_explained_by_its_table(service: str, event: 
     request = ReportRequest("POST", WEBHOOK, headers, json.dumps(event).encode())
     [one] = anymail_reports.read_events(service, request, ["us:pass"])
     assert one.cause == found
+
+
+@pytest.mark.parametrize(
+    ("classified", "found"), [("Reputation", "us"), ("Invalid Address", "recipient"), ("Unclassified", "")]
+)
+def test_a_bounce_of_sendgrid_is_explained_by_its_classification(classified: str, found: str) -> None:
+    event = {"email": "ann@example.org", "event": "bounce", "bounce_classification": classified}
+    assert anymail_reports._listed_cause("sendgrid", event) == found

@@ -95,6 +95,7 @@ LISTED: dict[str, tuple[str, ...]] = {
     "mailjet": ("error",),
     "mandrill": ("reject", "reason"),
     "postmark": ("Type",),
+    "sendgrid": ("bounce_classification",),
     "sparkpost": ("msys", "message_event", "bounce_class"),
 }
 CODES = (("status",), ("event-data", "delivery-status", "code"), ("event-data", "delivery-status", "enhanced-code"))
