@@ -93,6 +93,12 @@ def test_html_is_read_as_its_writer_sees_it(text: str) -> None:
     assert answer(row, text, kind="text/html") == "unsubscribed"
 
 
+def test_a_text_in_a_wrong_charset_is_read_as_utf8_or_western() -> None:
+    form = "From: ann@example.org\r\nContent-Type: text/plain; charset=us-ascii\r\n\r\nd\u00e9sinscrire"
+    for encoding in ("utf-8", "cp1252"):
+        assert read_reply(form.encode(encoding)).text == "d\u00e9sinscrire"
+
+
 def test_html_alone_is_read_without_what_it_quotes() -> None:
     (row,) = messages(sent())
     text = "<html><body><div>Please unsubscribe me</div><blockquote>Dear Ann, <b>news</b></blockquote></body></html>"

@@ -7,14 +7,19 @@ import hashlib
 import html
 import re
 import unicodedata
-from contextlib import suppress
 from dataclasses import dataclass
-from email.errors import HeaderParseError
-from email.header import decode_header, make_header
 from email.message import Message
 from email.utils import parseaddr
 
-from campaigns.audience.bounces.parser import MOST, MOST_PARTS, REPLY, read_mail, walk_parts
+from campaigns.audience.bounces.parser import (
+    MOST,
+    MOST_PARTS,
+    REPLY,
+    decode_subject,
+    decode_text,
+    read_mail,
+    walk_parts,
+)
 
 MOST_TEXT = 40_000  # characters of a part
 OURS = re.compile(r"<([0-9a-f-]{36}-\d{1,5})@", re.IGNORECASE)
@@ -74,7 +79,7 @@ def read_reply(raw: bytes) -> MailReply:
     raw = raw[:MOST]
     try:
         mail = read_mail(raw)
-        subject, named = _subject(mail), _first_reference(mail)
+        subject, named = decode_subject(mail), _first_reference(mail)
         sender, text = parseaddr(str(mail.get("From") or ""))[1], _text(mail)
         id = str(mail.get("Message-ID") or "").strip().encode(errors="replace") or raw
     except Exception:  # the standard library raises many errors for malformed mails
@@ -84,13 +89,6 @@ def read_reply(raw: bytes) -> MailReply:
     return MailReply(
         subject[replied.end() :].strip() if replied else subject, text, bool(replied), sender, named, digest
     )
-
-
-def _subject(mail: Message) -> str:
-    given = str(mail.get("Subject") or "")
-    with suppress(HeaderParseError, LookupError, UnicodeError, ValueError):
-        given = str(make_header(decode_header(given)))
-    return " ".join(given.split())
 
 
 def _first_reference(mail: Message) -> str:
@@ -106,7 +104,7 @@ def _text(mail: Message) -> str:
     for kind in ("text/plain", "text/html"):
         for part in parts:
             if part.get_content_type() == kind and part.get_content_disposition() != "attachment":
-                text = _decoded(part)[:MOST_TEXT]
+                text = decode_text(part)[:MOST_TEXT]
                 text = text_of_html(text) if kind == "text/html" else text
                 if _is_readable(text):
                     return text
@@ -115,16 +113,6 @@ def _text(mail: Message) -> str:
 
 def _is_readable(text: str) -> bool:
     return any(not one.isspace() and unicodedata.category(one) not in ("Cc", "Cf", "Mn") for one in text)
-
-
-def _decoded(part: Message) -> str:
-    payload = part.get_payload(decode=True)
-    if not isinstance(payload, bytes):
-        return ""
-    try:
-        return payload.decode(part.get_content_charset("utf-8"), "replace")
-    except LookupError:
-        return payload.decode("utf-8", "replace")
 
 
 def text_of_html(source: str) -> str:
