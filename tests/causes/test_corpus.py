@@ -1,7 +1,7 @@
 """The causes of real answers: what servers and services say, by their own documents, and whose fault it is.
 
-The corpus (corpus/*.toml) names a source for every reply. Its causes were written by hand, before any rule was tried;
-the later files say how many were right at the first try.
+The corpus (corpus/*.toml) names a source for every reply. Its causes were written by hand, before any rule was tried,
+by the rules in corpus/README.md; the later files say how many were right at the first try.
 """
 
 import tomllib
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from vendors.causes import NAMES, AnswerCause, _judge_said, judge_code, judge_reply
+from vendors.causes import NAMES, AnswerCause, Judgement, _judge_said, judge_code, judge_reply
 from vendors.causes.reading import BLAMED, PAIRS
 from vendors.causes.services import find_service
 
@@ -265,6 +265,18 @@ def test_a_field_of_the_request_says_whose_fault_it_is(field, cause):
 )
 def test_a_letter_that_looks_like_spam_blames_the_letter_unless_the_words_blame_the_server(text, cause):
     assert judge_reply(550, text).cause == cause
+
+
+def test_a_deferral_that_names_nobody_is_the_servers_whatever_its_code() -> None:
+    for text in ("4.7.1 Message temporarily deferred", "4.7.1 Temporarily rejected. Try again later."):
+        assert judge_reply(451, text) == Judgement(AnswerCause.VENDOR, alone=True)
+    assert judge_reply(451, "4.7.1 Messages from your server are temporarily deferred").cause == "us"
+    assert judge_reply(451, "4.7.0 Problem on SPF lookup").cause == "vendor"
+
+
+def test_a_text_that_begins_with_a_code_is_a_servers() -> None:
+    assert judge_reply(None, "550 rejected because of not in approved list").cause == "us"
+    assert judge_reply(None, "451 Duplicate order").cause == "content"
 
 
 def test_what_an_answer_merely_mentions_never_blames_the_recipient():

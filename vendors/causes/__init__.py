@@ -36,6 +36,7 @@ _NAME = re.compile(
     r"\b[A-Za-z]+(?:[A-Z][a-z]+|(?<=[a-z]{2})[A-Z]{2,}|_[A-Za-z]+|-[A-Z]{2,})+\b"
 )  # as InvalidPhoneNumber, NO_CREDIT, NO-CREDIT
 _CODE = re.compile(r"0x[0-9A-Fa-f]{8}|[A-Za-z]\w*(?:-\w+)*(?:\.\w+)?")  # SMPP writes its codes as 0x0000000B
+_REFUSED = re.compile(r"\W*(55[0-4])[ -]")  # with fewer codes than _BASIC, because services number their own answers
 _BASIC = re.compile(r"\W*(421|45\d|52[1-5]|53\d|55\d|571)[ -]")
 # Words of every bounce and the names of a JSON answer's fields, which say nothing of the cause.
 _NOISE = re.compile(
@@ -206,7 +207,7 @@ def _reduce_text(text: str, *, is_server: bool) -> str:
 def _judge_reduced(code: int | None, text: str, enhanced: str, is_early: bool | None) -> Judgement:
     said = _PARAMETER.sub(_name_field, _PATH.sub(_name_path, _WEB.sub(_keep_list, text))).replace("_", " ")
     said = said if _WORD.search(said) else text  # a block list may give its link alone
-    basic = str(code) if code else ""
+    basic = str(code) if code else _find_basic(text)
     if is_early is None and _EARLY.search(said):
         is_early = True
     is_after_rcpt = is_early is False or _AFTER_RCPT.search(said) is not None
@@ -254,6 +255,12 @@ def _name_field(parameter: re.Match[str]) -> str:
 
 def _name_path(path: re.Match[str]) -> str:
     return "".join(f" field {part} " for part in _PART.findall(path[1]))
+
+
+def _find_basic(text: str) -> str:
+    """Return the code of a refusal with which a text begins, or ""."""
+    found = _REFUSED.match(text)
+    return found[1] if found else ""
 
 
 def _find_enhanced(text: str) -> str:
