@@ -1,6 +1,6 @@
 """The engine's port `gates`: what may go out, by entitlements, approvals and quotas."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from django.db.models import Q
@@ -33,12 +33,16 @@ def may_use(sponsor: Sponsor, credential: Credential) -> bool:
     return True
 
 
-def refuse_class(sponsor_id: int, credential: Credential, mail_class: int, size: int) -> str:
-    return entitlements.refuse_class(sponsor_id, credential, mail_class, size)
+def refuse_classes(asked: Sequence[tuple[int, Credential, int, int]]) -> list[str]:
+    return entitlements.refuse_classes(asked)
 
 
-def open_moves(sponsor_id: int, credentials: Collection[Credential], is_locked: bool = True) -> MoveQuotas:
-    return admission.open_moves(sponsor_id, [(one.vendor_id, one.pk) for one in credentials], is_locked)
+def open_moves(sponsor_id: int, credentials: Collection[Credential]) -> MoveQuotas:
+    return admission.open_moves(sponsor_id, [(one.vendor_id, one.pk) for one in credentials])
+
+
+def refuse_moves(asked: Sequence[tuple[int, Credential, int]]) -> list[str]:
+    return admission.refuse_moves([(of, one.vendor_id, one.pk, messages) for of, one, messages in asked])
 
 
 def needs_identity(vendor: Vendor) -> bool:

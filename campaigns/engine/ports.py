@@ -137,15 +137,22 @@ class Gates(Protocol):
     def may_use(self, sponsor: "Sponsor", credential: "Credential") -> bool:
         """Return True if the sponsor may use the credential."""
 
-    def refuse_class(self, sponsor_id: int, credential: "Credential", mail_class: int, size: int) -> str:
-        """Return the reason to refuse the credential to a campaign of this class and size, or ""."""
+    def refuse_classes(self, asked: "Sequence[tuple[int, Credential, int, int]]") -> list[str]:
+        """Return the reason to refuse a credential to each campaign, or "", in at most one statement.
 
-    def open_moves(
-        self, sponsor_id: int, credentials: "Collection[Credential]", is_locked: bool = True
-    ) -> "MoveQuotas":
+        asked: sponsor, credential, class and size.
+        """
+
+    def open_moves(self, sponsor_id: int, credentials: "Collection[Credential]") -> "MoveQuotas":
         """Return the quotas for moves of a sponsor's work to these credentials.
 
-        is_locked: of two decisions the second waits. Its caller has locked the jobs.
+        Of two decisions the second waits. The caller has locked the jobs.
+        """
+
+    def refuse_moves(self, asked: "Sequence[tuple[int, Credential, int]]") -> list[str]:
+        """Return why each move may not be made if it came alone, or "", in at most two statements. Locks nothing.
+
+        asked: sponsor, credential and number of messages.
         """
 
     def needs_identity(self, vendor: "Vendor") -> bool:

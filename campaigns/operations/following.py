@@ -86,7 +86,9 @@ def _said(ids: list[int], sums: Progress) -> str:
     rows = list(eta.described(Job.objects.filter(pk__in=ids)))
     now = timezone.now()
     forecasts = eta.of_jobs(rows, of_jobs(rows), now).values()
-    texts = (text for one in forecasts for text in (one.next, one.ends, one.describe_ahead(now, is_operator=True)))
+    texts = (
+        text for one in forecasts for text in (one.next, one.stays, one.ends, one.describe_ahead(now, is_operator=True))
+    )
     return ", ".join(filter(None, (counts, *texts)))
 
 

@@ -5,7 +5,7 @@ Dispatched work continues, including a parent's uncut rest; `stop_job` stops it.
 """
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,14 +116,23 @@ class SponsorRights:
 
 def rights_of(sponsor_id: int) -> SponsorRights:
     """Return the sponsor's rights."""
-    rows = Entitlement.objects.filter(sponsor=sponsor_id).values_list("vendor", "credential", "urgent")
-    found: dict[int, set[int | None]] = {}
-    urgent: dict[tuple[int, int | None], str] = {}
-    for vendor_id, credential_id, right in rows:
-        found.setdefault(vendor_id, set()).add(credential_id)
-        urgent[vendor_id, credential_id] = right
-    allowed = {one: None if None in ids else frozenset(filter(None, ids)) for one, ids in found.items()}
-    return SponsorRights(allowed, urgent)
+    return rights_of_sponsors([sponsor_id])[sponsor_id]
+
+
+def rights_of_sponsors(sponsor_ids: Iterable[int]) -> dict[int, SponsorRights]:
+    """Return the rights of each sponsor, in one statement."""
+    of = set(sponsor_ids)
+    rows = Entitlement.objects.filter(sponsor__in=of).values_list("sponsor", "vendor", "credential", "urgent")
+    found: dict[int, dict[int, set[int | None]]] = {one: {} for one in of}
+    urgent: dict[int, dict[tuple[int, int | None], str]] = {one: {} for one in of}
+    for sponsor_id, vendor_id, credential_id, right in rows:
+        found[sponsor_id].setdefault(vendor_id, set()).add(credential_id)
+        urgent[sponsor_id][vendor_id, credential_id] = right
+    return {one: SponsorRights(_allowed_of(found[one]), urgent[one]) for one in of}
+
+
+def _allowed_of(found: Mapping[int, set[int | None]]) -> Allowed:
+    return {one: None if None in ids else frozenset(filter(None, ids)) for one, ids in found.items()}
 
 
 def allowed(sponsor_id: int) -> Allowed:
@@ -163,11 +172,18 @@ def class_for(
     return decide_class(named, size, right, credential.vendor, transactional=transactional)
 
 
-def refuse_class(sponsor_id: int, credential: Credential, mail_class: int, size: int) -> str:
-    """Return the reason to refuse the credential to a stored campaign of this class, or ""."""
-    if mail_class != MailClass.URGENT:
-        return ""
-    right = rights_of(sponsor_id).urgent_over(credential.vendor_id, credential.pk)
+def refuse_classes(asked: Sequence[tuple[int, Credential, int, int]]) -> list[str]:
+    """Return the reason to refuse a credential to each stored campaign, or "". asked: sponsor, credential, class, size.
+
+    One statement, or none if nothing is urgent.
+    """
+    urgent = {sponsor for sponsor, _login, mail_class, _size in asked if mail_class == MailClass.URGENT}
+    rights = rights_of_sponsors(urgent) if urgent else {}
+    return [_refuse_class(rights[one[0]], *one[1:]) if one[2] == MailClass.URGENT else "" for one in asked]
+
+
+def _refuse_class(rights: SponsorRights, credential: Credential, mail_class: int, size: int) -> str:
+    right = rights.urgent_over(credential.vendor_id, credential.pk)
     try:
         decide_class(mail_class, size, right, credential.vendor.slug, transactional=False)
     except NotEntitled as why:

@@ -110,7 +110,7 @@ def job_row(job: Any, pickable: bool, *, is_held: bool = False) -> SafeString:
     facts = JobRow(
         job.pk, job.parent_id, campaign.sponsor.name, campaign.name, vendor.slug, vendor.get_channel_display(),
         MailClass(job.mail_class).word, job.size, job.sums, job.word, status_of(job.status, job.word),
-        "" if is_held else job.next, job.ends, job.created_at, bool(pickable),
+        "" if is_held else job.next, job.later, job.created_at, bool(pickable),
         " ".join(job.verbs) if pickable else "", is_held,
     )  # fmt: skip
     return _row("admin/campaigns/job/row.html", facts)

@@ -12,7 +12,7 @@ A full window is not a reason to move: the vendor agreed to that rate.
 
 import json
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,7 +21,7 @@ from django.db.models import F, Q
 
 from campaigns.engine import ports
 from campaigns.engine.ports import NotEntitled
-from campaigns.models import Campaign, Entitlement, Route, RouteEntry, Sponsor
+from campaigns.models import Campaign, Entitlement, Job, Route, RouteEntry, Sponsor
 from vendors import ownership, said, shut
 from vendors.mail_classes import MailClass
 from vendors.models import Credential, Mailcaster, Vendor
@@ -44,10 +44,14 @@ _CLOSED = f"""CASE
         THEN '{UNCUT}'
     ELSE '' END"""
 WHY = f"coalesce({shut.WHY}, {_CLOSED})"
-WHY_NOT = f"""
-SELECT l.id, v.id, {WHY}, {shut.SAID}, coalesce({shut.BRIEF}, {_CLOSED})
-FROM vendors_credential l JOIN vendors_vendor v ON v.id = l.vendor_id WHERE l.id = ANY(%(ids)s)
-"""
+WHY_NOT = """
+SELECT l.id, a.patience, v.id, {why}, {said}, coalesce({brief}, {closed})
+FROM unnest(%(ids)s::bigint[], %(patiences)s::int[]) a(id, patience)
+    JOIN vendors_credential l ON l.id = a.id JOIN vendors_vendor v ON v.id = l.vendor_id
+""".format(
+    why=WHY.replace("%(patience)s", "a.patience"), said=shut.SAID, brief=shut.BRIEF,
+    closed=_CLOSED.replace("%(patience)s", "a.patience"),
+)  # fmt: skip
 
 
 class ClosedReason(NamedTuple):
@@ -60,12 +64,19 @@ class ClosedReason(NamedTuple):
 
 def closed_reasons(credential_ids: Collection[int], patience: int) -> dict[int, ClosedReason]:
     """Return the reason of each credential. patience: seconds."""
+    found = reasons_by_patience([(login, patience) for login in credential_ids])
+    return {login: reason for (login, _patience), reason in found.items()}
+
+
+def reasons_by_patience(asked: Iterable[tuple[int, int]]) -> dict[tuple[int, int], ClosedReason]:
+    """Return the reason of each credential for a route's patience (seconds), in one statement."""
+    pairs = sorted(set(asked))
     with connection.cursor() as cursor:
-        cursor.execute(WHY_NOT, {"ids": list(credential_ids), "patience": patience})
+        cursor.execute(WHY_NOT, {"ids": [one for one, _ in pairs], "patiences": [one for _, one in pairs]})
         rows: Any = cursor.fetchall()
     return {
-        login: ClosedReason(vendor, said.read(why, data and json.loads(data)), said.Said(brief))
-        for login, vendor, why, data, brief in rows
+        (login, patience): ClosedReason(vendor, said.read(why, data and json.loads(data)), said.Said(brief))
+        for login, patience, vendor, why, data, brief in rows
     }
 
 
@@ -82,35 +93,50 @@ def why_not(credential_ids: Collection[int], patience: int) -> dict[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class RouteState:
-    """An entry of a route, seen from one campaign. why: the reason it gets no messages now, or "" if it can."""
+    """An entry of a route, seen from one campaign. why: the reason it gets no messages now, or "" if it can.
+
+    brief: the same for those who may not read the vendor's own reason. is_permitted: the sponsor may use it.
+    """
 
     credential: Credential
     why: str
+    brief: str = ""
+    is_permitted: bool = True
 
 
 def states(campaign: Campaign) -> list[RouteState]:
     """Return the state of each entry of the campaign's route, in the route's order."""
-    route = campaign.route
-    if route is None:
-        return []
-    rows = list(route.entries.select_related("credential__vendor").defer("credential__secret"))
-    closed = why_not([row.credential_id for row in rows], route.patience)
-    mail_class = _class_of(campaign)
-    return [
-        RouteState(
-            row.credential,
-            closed[row.credential_id]
-            or cannot(campaign, row)
-            or ports.gates.refuse_class(campaign.sponsor_id, row.credential, mail_class, campaign.size),
-        )
-        for row in rows
-    ]
+    return states_of([campaign.pk])[campaign.pk]
 
 
-def _class_of(campaign: Campaign) -> int:
-    """Return the class of a stored campaign's mail, as its jobs have it."""
-    jobs = campaign.jobs.filter(parent=None).order_by("pk")
-    return jobs.values_list("mail_class", flat=True).first() or MailClass.BULK
+def states_of(campaign_ids: Collection[int]) -> dict[int, list[RouteState]]:
+    """Return the same by campaign, in a fixed number of statements for any number of campaigns."""
+    stored = Campaign.objects.filter(pk__in=campaign_ids).select_related("identity", "credential__vendor")
+    campaigns = list(stored.defer("body", "credential__secret"))
+    entries = _entries_of({one.route_id for one in campaigns if one.route_id})
+    rows = [row for of in entries.values() for row in of]
+    facts = _read_facts(campaigns, [row.credential for row in rows])
+    closed = reasons_by_patience([(row.credential_id, row.route.patience) for row in rows])
+    pairs = [(one, row) for one in campaigns for row in entries.get(one.route_id or 0, ())]
+    classes = ports.gates.refuse_classes(
+        [(one.sponsor_id, row.credential, facts.classes.get(one.pk, MailClass.BULK), one.size) for one, row in pairs]
+    )
+    found: dict[int, list[RouteState]] = {pk: [] for pk in campaign_ids}
+    for (campaign, row), no_class in zip(pairs, classes, strict=True):
+        shut = closed[row.credential_id, row.route.patience]
+        own = facts.cannot(campaign, row.credential) or no_class
+        why = shut.why if ownership.is_disclosed(shut.vendor_id) else shut.brief
+        may = facts.may_use(campaign.sponsor_id, row.credential)
+        found[campaign.pk].append(RouteState(row.credential, why or own, shut.brief or own, may))
+    return found
+
+
+def _entries_of(route_ids: Collection[int]) -> dict[int, list[RouteEntry]]:
+    rows = RouteEntry.objects.filter(route__in=route_ids).select_related("credential__vendor", "route")
+    found: dict[int, list[RouteEntry]] = {}
+    for row in rows.defer("credential__secret").order_by("route", "position") if route_ids else ():
+        found.setdefault(row.route_id, []).append(row)
+    return found
 
 
 def named(sponsor: Sponsor, name: str) -> Route:
@@ -168,25 +194,68 @@ def vendors(route: Route) -> list[Vendor]:
     return [row.credential.vendor for row in route.entries.select_related("credential__vendor")]
 
 
-def cannot(campaign: Campaign, entry: RouteEntry) -> str:
-    """Return the reason this entry cannot carry the campaign, or "" if it can. Ignores the state of the vendor."""
-    login, vendor = entry.credential, entry.credential.vendor
-    of = Q(credential=None) | Q(credential=login)
-    if campaign.sponsor_id and not Entitlement.objects.filter(of, sponsor=campaign.sponsor_id, vendor=vendor).exists():
-        return "its sponsor may not use it"
-    if vendor.sandbox != campaign.credential.vendor.sandbox:
-        return "one is a sandbox, the other delivers"
-    if vendor.channel != campaign.credential.vendor.channel:
-        return f"it delivers {vendor.channel}"
-    if campaign.identity is None and ports.gates.needs_identity(vendor):
-        return "it needs a sender identity, and the campaign has none"
-    if campaign.identity is not None and not campaign.identity.enabled:
-        return "the campaign's sender identity is disabled"
-    if missing := campaign.needs - ports.letters.carried_by(vendor.adapter, vendor.settings):
-        return f"it carries no {' and no '.join(sorted(missing))}"
-    return "" if _cuts(vendor) else UNCUT
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What decides, beside the state of the vendors, which credentials can carry campaigns.
+
+    rights: sponsor, vendor, and the credential or None for all. needs, classes: by campaign. cutting: vendors with an
+    enabled mailcaster that cuts children, which every routed campaign needs.
+    """
+
+    rights: frozenset[tuple[int, int, int | None]]
+    needs: dict[int, frozenset[str]]
+    classes: dict[int, int]
+    cutting: frozenset[int]
+
+    def may_use(self, sponsor_id: int, login: Credential) -> bool:
+        whole, single = (sponsor_id, login.vendor_id, None), (sponsor_id, login.vendor_id, login.pk)
+        return not sponsor_id or whole in self.rights or single in self.rights
+
+    def cannot(self, campaign: Campaign, login: Credential) -> str:
+        """Return the reason this credential cannot carry the campaign, or "". Ignores the state of the vendor."""
+        vendor = login.vendor
+        if not self.may_use(campaign.sponsor_id, login):
+            return "its sponsor may not use it"
+        if vendor.sandbox != campaign.credential.vendor.sandbox:
+            return "one is a sandbox, the other delivers"
+        if vendor.channel != campaign.credential.vendor.channel:
+            return f"it delivers {vendor.channel}"
+        if campaign.identity is None and ports.gates.needs_identity(vendor):
+            return "it needs a sender identity, and the campaign has none"
+        if campaign.identity is not None and not campaign.identity.enabled:
+            return "the campaign's sender identity is disabled"
+        if missing := self.needs[campaign.pk] - ports.letters.carried_by(vendor.adapter, vendor.settings):
+            return f"it carries no {' and no '.join(sorted(missing))}"
+        return "" if vendor.pk in self.cutting else UNCUT
+
+
+def _read_facts(campaigns: Sequence[Campaign], logins: Sequence[Credential]) -> _Facts:
+    sponsors, vendors = {one.sponsor_id for one in campaigns}, {one.vendor_id for one in logins}
+    rights = Entitlement.objects.filter(sponsor__in=sponsors, vendor__in=vendors)
+    parents = Job.objects.filter(campaign__in=campaigns, parent=None).order_by("campaign", "pk").distinct("campaign")
+    return _Facts(
+        frozenset(rights.values_list("sponsor", "vendor", "credential")),
+        _needs_of(campaigns),
+        dict(parents.values_list("campaign", "mail_class")),
+        frozenset(_cutting().filter(vendor__in=vendors).values_list("vendor", flat=True)),
+    )
+
+
+def _needs_of(campaigns: Sequence[Campaign]) -> dict[int, frozenset[str]]:
+    """Return what each campaign needs of a vendor. Bodies are read a few at a time, and only where they decide."""
+    with_files = [one.pk for one in campaigns if one.has_files and one.html]
+    needs = {one.pk: one.needs_with("") for one in campaigns if one.pk not in with_files}
+    if with_files:
+        of = {one.pk: one for one in campaigns}
+        bodies = Campaign.objects.filter(pk__in=with_files).values_list("pk", "body").iterator(chunk_size=10)
+        needs |= {pk: of[pk].needs_with(body) for pk, body in bodies}
+    return needs
+
+
+def _cutting() -> Any:
+    """Select the enabled mailcasters that cut children."""
+    return Mailcaster.objects.filter(enabled=True).exclude(kind=Mailcaster.Kind.SMALL_ONLY)
 
 
 def _cuts(vendor: Vendor) -> bool:
-    """Return True if an enabled mailcaster of the vendor cuts children, which every routed campaign needs."""
-    return Mailcaster.objects.filter(vendor=vendor, enabled=True).exclude(kind=Mailcaster.Kind.SMALL_ONLY).exists()
+    return bool(_cutting().filter(vendor=vendor).exists())

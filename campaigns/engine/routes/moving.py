@@ -14,6 +14,7 @@ the fence too, so that an old notification cannot take the rest.
 
 import logging
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -24,7 +25,7 @@ from django.db.models import F, Q
 from campaigns.engine import failpoints, ports
 from campaigns.engine.lifecycle import LOCKED_BRIEFLY, hold_family, move, passes_locked, wait_at_most
 from campaigns.engine.merging import FORGET_CLAIMS
-from campaigns.engine.routes.entries import WHY, ClosedReason, RouteState, closed_reasons, states
+from campaigns.engine.routes.entries import WHY, ClosedReason, RouteState, closed_reasons, states, states_of
 from campaigns.models import Job, RouteMove
 from campaigns.models.states import S
 from vendors import alarms, history, ownership
@@ -35,6 +36,8 @@ from vendors.said import Said, gettext_noop
 log = logging.getLogger(__name__)
 
 ITSELF = "mailhub"
+TAKES_NONE = gettext_noop("%(target)s takes none of it: %(why)s")
+HAD = Said(gettext_noop("it had them before"))
 GO_BY = gettext_noop("%(count)s that %(source)s has not taken go by %(target)s: %(why)s")
 MOST_PIECES = 200  # runs of one child a round, the longest first
 MOST_PARENTS = 100  # parents read by one statement
@@ -102,6 +105,12 @@ COPIED = (
     *("campaign_id", "sponsor_id", "vendor_id", "credential_id", "parent_id", "status", "suppressions"),
     *("created_at", "dispatched_at", "mail_class"),
 )
+HAD_BY = """
+SELECT DISTINCT j.id, w.came_from_id
+FROM unnest(%(jobs)s::bigint[], %(firsts)s::bigint[]) a(id, first) JOIN campaigns_job j ON j.id = a.id
+    JOIN campaigns_routemove w ON w.campaign_id = j.campaign_id
+        AND a.first >= w.first_message AND a.first < w.first_message + w.size
+"""
 Slice = tuple[int, int]  # id of the first message, and one past the last
 
 
@@ -291,17 +300,67 @@ class _Moving:
         return Moved(sum(sums.values()), frozenset(to.vendor_id for _, to, _ in sums))
 
 
+@dataclass(frozen=True, slots=True)
+class RouteStay:
+    """Why another vendor of its route takes nothing of a job now; why: "" if it takes it.
+
+    brief: the same for those who may not read the vendor's own reason. is_permitted: the job's sponsor may use it.
+    """
+
+    target: str
+    why: str
+    brief: str
+    is_permitted: bool
+
+    @property
+    def sentence(self) -> Said:
+        return Said(TAKES_NONE, target=self.target, why=self.why)
+
+    @property
+    def for_sponsor(self) -> Said:
+        return Said(TAKES_NONE, target=self.target, why=self.brief)
+
+
+def describe_stays(jobs: Iterable[Job]) -> dict[int, list[RouteStay]]:
+    """Return, for each open parent with a route, the answers of the route's other vendors, as they would be asked now.
+
+    Takes a fixed number of statements for any number of jobs; none if no job has a route.
+    """
+    found = [job for job in jobs if job.status in OPEN and job.campaign.route_id]
+    if not found:
+        return {}
+    seen = states_of({job.campaign_id for job in found})
+    asked = [
+        (job, one)
+        for job in found
+        for one in seen[job.campaign_id]
+        if not one.why and one.credential.vendor_id != job.vendor_id
+    ]
+    waiting = {job.pk: job.remaining - job.remaining_suppressed or 1 for job in found}
+    refusals = ports.gates.refuse_moves([(job.sponsor_id, one.credential, waiting[job.pk]) for job, one in asked])
+    over = {(job.pk, one.credential.pk): why for (job, one), why in zip(asked, refusals, strict=True)}
+    had = _had_by(found)
+    stays: dict[int, list[RouteStay]] = {job.pk: [] for job in found}
+    for job in found:
+        for one in seen[job.campaign_id]:
+            if one.credential.pk != job.credential_id:
+                own = HAD if (job.pk, one.credential.pk) in had else over.get((job.pk, one.credential.pk), "")
+                stay = RouteStay(str(one.credential), one.why or own, one.brief or own, one.is_permitted)
+                stays[job.pk].append(stay)
+    return stays
+
+
+def _had_by(jobs: Sequence[Job]) -> set[tuple[int, int]]:
+    """Return the jobs, each with a credential that had its uncut messages already: they go round a route once."""
+    firsts = [job.end - job.remaining if job.remaining else job.first_message for job in jobs]
+    with connection.cursor() as cursor:
+        cursor.execute(HAD_BY, {"jobs": [job.pk for job in jobs], "firsts": firsts})
+        return set(cursor.fetchall())
+
+
 def describe_stay(job: Job) -> list[str]:
     """Say why each other vendor of the route takes nothing of an open parent, as it would be asked now."""
-    if job.status not in OPEN or job.campaign.route is None:
-        return []
-    found = [one for one in states(job.campaign) if one.credential.pk != job.credential_id]
-    free = [one.credential for one in found if not one.why]
-    quotas = ports.gates.open_moves(job.sponsor_id, free, is_locked=False)
-    waiting = job.remaining - job.remaining_suppressed or 1
-    form = gettext_noop("%(target)s takes none of it: %(why)s")
-    reasons = ((one, one.why or quotas.find_refusal(one.credential, waiting)) for one in found)
-    return [Said(form, target=str(one.credential), why=why) for one, why in reasons if why]
+    return [one.sentence for one in describe_stays([job]).get(job.pk, ()) if one.why]
 
 
 def _abridge(closed: dict[int, ClosedReason], sponsor_id: int) -> dict[int, str]:

@@ -121,6 +121,7 @@ def with_progress(rows: list[Any], *, recent: bool = False) -> list[Any]:
         job.sums, job.forecast = sums[job.pk], forecasts[job.pk]
         job.word = labels.of_sum(job.sums)
         job.next, job.ends, job.remedy = job.forecast.next, job.forecast.ends, job.forecast.remedy
+        job.later = "; ".join(filter(None, (job.ends, job.forecast.stays)))
         job.verbs = [NAMES_OF_VERBS[verb] for verb in verbs.offered(job, job.sums)]
     return rows
 

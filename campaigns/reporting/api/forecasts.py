@@ -157,7 +157,8 @@ def of_job(job: Job, sums: Progress) -> Forecast | None:
     now = datetime.now(UTC)
     found = eta.of_jobs([job], {job.pk: sums}, now)[job.pk]
     if found.ahead is None:
-        return _forecast(None, None, "nothing is known while it waits for something else than its turn")
+        waits = "nothing is known while it waits for something else than its turn"
+        return _forecast(None, None, "; ".join(filter(None, (waits, found.plain_stays))))
     return _forecast(found.first_at, found.ends_at, _describe(found.ahead), found.ahead)
 
 

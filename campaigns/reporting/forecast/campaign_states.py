@@ -24,9 +24,9 @@ MOST_SAID = 3  # sentences from the jobs of one campaign
 class CampaignState:
     """The state of one campaign at one moment.
 
-    next: the next step, or the reason it waits. ends: the forecast of its end. Both may be "". jobs: its top-level
-    jobs, each with its totals (`sums`) and forecast (`forecast`). finished: no call is made any more unless somebody
-    decides to. at: when it was read.
+    next: the next step, or the reason it waits. ends: the forecast of its end, or why no other vendor of its route
+    takes it. Both may be "". jobs: its top-level jobs, each with its totals (`sums`) and forecast (`forecast`).
+    finished: no call is made any more unless somebody decides to. at: when it was read.
     """
 
     sums: Progress
@@ -98,7 +98,8 @@ def of_campaigns(ids: Collection[int]) -> dict[int, CampaignState]:
 
 def _state(jobs: list[Any], now: datetime) -> CampaignState:
     said = list(dict.fromkeys(job.forecast.for_owner for job in jobs if job.forecast.next))
-    ends = list(dict.fromkeys(job.forecast.ends for job in jobs if job.forecast.ends))
+    later = (said for job in jobs for said in (job.forecast.ends, job.forecast.plain_stays))
+    ends = list(dict.fromkeys(filter(None, later)))
     finished = all(job.is_done for job in jobs)
     sums = sum((job.sums for job in jobs), start=Progress())
     over = [job.finished_at for job in jobs if job.finished_at]

@@ -4,7 +4,7 @@ An end is given only if nothing but rate limits stands in the way (obstacles.py)
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache, partial
 from typing import Any
@@ -17,6 +17,8 @@ from django.utils.translation import gettext as _
 from campaigns.doors.labels import number
 from campaigns.engine import prepared
 from campaigns.engine.progress import Progress
+from campaigns.engine.routes import moving
+from campaigns.engine.routes.moving import RouteStay
 from campaigns.models import HOLDING, Job
 from campaigns.models.states import DONE, RUNNING, S
 from campaigns.reporting.forecast import ahead, obstacles, queues
@@ -24,13 +26,14 @@ from campaigns.reporting.forecast.ahead import Ahead, SharedPlaces, SharingSpons
 from campaigns.reporting.forecast.obstacles import Obstacle
 from campaigns.reporting.forecast.queues import LoginQueue, QueuePosition, SponsorQueue, VendorQueue
 from campaigns.senders import entitlements
-from vendors import redis_clients
+from vendors import ownership, redis_clients
 from vendors.condition.values import ConditionKind
 from vendors.instants import write_time
 from vendors.limits.throttle import Throttle, ThrottleUnreachable
 from vendors.limits.values import Limit, Scope
 from vendors.mail_classes import MailClass
 from vendors.remedies import Remedy
+from vendors.said import show
 
 
 def forecast(
@@ -87,6 +90,7 @@ HOLDER = Subquery(
 )
 PATIENCE = 1.0  # seconds that a page waits for Redis
 MOST_SPONSORS = 20  # of a vendor, whose ends are told
+MOST_STAYS = 2  # other vendors of a route, in a line
 MOST_PERMITS = 10_000  # read from one window
 FOREVER = timedelta(days=3650).total_seconds()  # seconds; later ends are not shown
 CallEnds = Sequence[float]  # unix seconds, as `in_window` of forecast
@@ -109,7 +113,8 @@ class JobForecast:
     person's way to change that. plain: `next` for campaign owners, if it differs. halted: no vendor is called at all.
     brief: a reason that holds all jobs of the vendor or credential, in a few words. find_ahead: works out what goes
     before it, None while it stands; first_at, ends_at: about when its first and last call start. counted_at: when its
-    place in the queue was counted, if earlier than the rest.
+    place in the queue was counted, if earlier than the rest. stays: why no other vendor of its route takes it while its
+    own one takes nothing, for operators; plain_stays: for owners.
     """
 
     next: str = ""
@@ -123,6 +128,8 @@ class JobForecast:
     first_at: datetime | None = None
     ends_at: datetime | None = None
     counted_at: datetime | None = None
+    stays: str = ""
+    plain_stays: str = ""
 
     @property
     def for_owner(self) -> str:
@@ -151,13 +158,34 @@ def of_jobs(
 ) -> dict[int, JobForecast]:
     """Return forecasts by job id, with at most three statements and one round trip to Redis. jobs: from `described`.
 
+    Jobs with a route whose vendor takes nothing cost some statements more, whatever their number.
+
     recent: places in long queues may be some seconds old; two more round trips to Redis.
     """
     seen = queues.of_jobs(jobs, now, recent=recent)
     pairs = {(job.vendor_id, job.credential_id) for job in jobs if job.vendor_id in seen}
     _read([(seen[vendor], seen[vendor].logins[login]) for vendor, login in pairs])
     _say_what_holds(jobs)
-    return {job.pk: _of_job(job, sums[job.pk], seen.get(job.vendor_id), now) for job in jobs}
+    found = {job.pk: _of_job(job, sums[job.pk], seen.get(job.vendor_id), now) for job in jobs}
+    return found | _with_stays(jobs, found)
+
+
+def _with_stays(jobs: Iterable[Any], found: dict[int, JobForecast]) -> dict[int, JobForecast]:
+    """Return the forecasts of the jobs that neither their vendor nor another one of their route takes."""
+    held = [job for job in jobs if job.campaign.routed and found[job.pk].brief and not found[job.pk].halted]
+    stays = moving.describe_stays(held)
+    return {
+        pk: replace(found[pk], stays=_join_stays(others, is_operator=True), plain_stays=_join_stays(others))
+        for pk, others in stays.items()
+        if all(one.why for one in others)
+    }
+
+
+def _join_stays(others: Iterable[RouteStay], *, is_operator: bool = False) -> str:
+    """Name the first few vendors with their reasons. Owners read nothing of those that their sponsor may not use."""
+    readable = [one for one in others if one.is_permitted or (is_operator and ownership.sees_all_sponsors())]
+    said = [show(one.sentence if is_operator else one.for_sponsor) for one in readable[:MOST_STAYS]]
+    return "; ".join(said)
 
 
 _HOLDERS = prepared.ByKey(lambda: Job.objects.order_by().values_list("pk", HOLDER))

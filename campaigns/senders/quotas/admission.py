@@ -174,11 +174,11 @@ def tell_held(job_ids: Collection[int]) -> dict[int, Said]:
 class VendorQuotas:
     """A sponsor's quotas at the vendors to which its work may move. Quotas in all have counted the work already.
 
-    book: None if there are none. warns: log nearly used quotas as work moves.
+    book: None if there are none. Logs nearly used quotas as work moves.
     """
 
-    def __init__(self, sponsor_id: int, book: QuotaBook | None, warns: bool) -> None:
-        self._sponsor, self._book, self._warns = sponsor_id, book, warns
+    def __init__(self, sponsor_id: int, book: QuotaBook | None) -> None:
+        self._sponsor, self._book = sponsor_id, book
 
     def find_refusal(self, credential: Credential, messages: int) -> str:
         """Return why this number of messages may not move there, or "". Counts those that may for the next question."""
@@ -188,26 +188,41 @@ class VendorQuotas:
         if refusal := self._book.find_refusal(work, dispatches=True):
             return refusal.sentence
         self._book.add(work)
-        if self._warns:
-            with connection.cursor() as cursor:
-                _warn(cursor, self._book.uses_of(work))
+        with connection.cursor() as cursor:
+            _warn(cursor, self._book.uses_of(work))
         return ""
 
 
-def open_moves(sponsor_id: int, to: Sequence[tuple[int, int]], is_locked: bool) -> VendorQuotas:
-    """Return the quotas for moves of a sponsor's dispatched work. to: vendors, each with a credential.
+def open_moves(sponsor_id: int, to: Sequence[tuple[int, int]]) -> VendorQuotas:
+    """Return the quotas for moves of a sponsor's dispatched work, in the transaction that has locked the jobs.
 
-    is_locked: in the transaction that has locked the jobs; later decisions about the sponsor wait for its end.
+    Later decisions about the sponsor wait for its end. to: vendors, each with a credential.
     """
     vendors = {vendor for vendor, _credential in to}
     with connection.cursor() as cursor:
         quotas = [one for one in read_quotas(cursor, [sponsor_id]) if one.vendor_id in vendors]
-        if quotas and is_locked:
+        if quotas:
             cursor.execute(TURNS, {"sponsors": [sponsor_id]})
             quotas = [one for one in read_quotas(cursor, [sponsor_id]) if one.vendor_id in vendors]
         asked = [(sponsor_id, vendor, credential) for vendor, credential in to]
         book = read_book(cursor, quotas, timezone.now(), asked) if quotas else None
-    return VendorQuotas(sponsor_id, book, warns=is_locked)
+    return VendorQuotas(sponsor_id, book)
+
+
+def refuse_moves(asked: Sequence[tuple[int, int, int, int]]) -> list[str]:
+    """Return why each move of dispatched work may not be made if it came alone, or "". Locks and counts nothing.
+
+    asked: sponsor, vendor, credential and number of messages. Quotas in all have counted the work already.
+    """
+    if not asked:
+        return []
+    now = timezone.now()
+    works = [NewWork(*one, now) for one in asked]
+    with connection.cursor() as cursor:
+        quotas = [one for one in read_quotas(cursor, {of for of, *_ in asked}) if one.vendor_id is not None]
+        book = read_book(cursor, quotas, now, [one[:3] for one in works]) if quotas else None
+    refusals = [book.find_refusal(one, dispatches=True) if book else None for one in works]
+    return [one.sentence if one else "" for one in refusals]
 
 
 def _held_among(

@@ -90,7 +90,7 @@ def _of(job: Job, sums: progress.Progress, forecast: eta.JobForecast) -> dict[st
         **{name: getattr(sums, name) for name in (*NUMBERS, *REPORTED, "units")},
         "created_at": job.created_at.isoformat(),
         "created": f"{timezone.localtime(job.created_at):%Y-%m-%d %H:%M}",
-        "next": ", ".join(filter(None, (forecast.next, forecast.ends))),
+        "next": ", ".join(filter(None, (forecast.next, forecast.stays, forecast.ends))),
         "ahead": forecast.describe_ahead(timezone.now(), is_operator=True),
         "first_at": forecast.first_at.isoformat() if forecast.first_at else None,
         "ends_at": forecast.ends_at.isoformat() if forecast.ends_at else None,

@@ -1,0 +1,141 @@
+"""Lists say why a routed job whose vendor takes nothing is taken by no other vendor of its route either."""
+
+import io
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from campaigns.engine import progress
+from campaigns.engine.routes import moving
+from campaigns.models import Campaign, Entitlement, Job, Route, RouteMove, Sponsor, SponsorQuota
+from campaigns.reporting.api import forecasts
+from campaigns.reporting.forecast import campaign_states, eta
+from tests import factories as make
+from tests.owners.test_sizes import owner_of
+from vendors.mail_classes import MailClass
+from vendors.models import Credential, Vendor
+
+pytestmark = pytest.mark.django_db
+
+
+class Stuck:
+    """A route of three: the first vendor is paused, the second is another sponsor's, the third has a quota."""
+
+    def __init__(self) -> None:
+        self.first, self.barred, self.third = (make.at_work(make.vendor(casters=["large-priority"])) for _ in range(3))
+        self.login = make.credential(self.first, "main")
+        make.credential(self.barred, "of-the-rival")
+        make.credential(self.third, "spare")
+        self.route = Route.objects.create(name="mail", channel="email", patience=5)
+        for position, vendor in enumerate((self.first, self.barred, self.third), 1):
+            self.route.entries.create(position=position, credential=Credential.objects.get(vendor=vendor))
+        Vendor.objects.filter(pk=self.first.pk).update(paused=True, paused_reason="maintenance")
+
+    def job(self, by: Sponsor, mail_class: MailClass = MailClass.BULK, **campaign: Any) -> Job:
+        """A job of ten messages, where the sponsor's quota at the third vendor is nine."""
+        SponsorQuota.objects.get_or_create(
+            sponsor=by, vendor=self.third, span="month", measure="messages", defaults={"most": 9, "warn_percent": 80}
+        )
+        Entitlement.objects.filter(sponsor=by, vendor=self.barred).delete()
+        one = make.campaign(10, of=self.login, by=by, messages=True, route=self.route, routed=True, **campaign)
+        make.entitle([by], [self.first, self.third])
+        Entitlement.objects.filter(vendor=self.barred).delete()
+        return make.job(one, "P_QUEUED", remaining=10, mail_class=mail_class)
+
+
+@pytest.fixture
+def stuck() -> Stuck:
+    return Stuck()
+
+
+def test_each_door_says_it_and_no_owner_reads_of_a_credential_that_is_not_for_him(
+    stuck: Stuck, admin_client: Client
+) -> None:
+    velma = make.sponsor("Velma")
+    job = stuck.job(velma)
+    quota = f"{stuck.third.slug}/spare takes none of it: the quota of Velma is 9 messages a month"
+    rival = f"{stuck.barred.slug}/of-the-rival takes none of it: its sponsor may not use it"
+    listed = admin_client.get("/admin/campaigns/job/", headers={"HX-Request": "true"}).content.decode()
+    assert quota in listed and rival in listed
+    out = io.StringIO()
+    call_command("list_jobs", "--json", stdout=out)
+    assert quota in out.getvalue() and rival in out.getvalue()
+    owner = owner_of(velma)
+    stored = Job.objects.select_related("campaign", "vendor", "credential").get(pk=job.pk)
+    forecast = forecasts.of_job(stored, progress.of_jobs([stored])[job.pk])
+    for page in (
+        owner.get("/").content.decode(),
+        owner.get(f"/campaigns/{job.campaign_id}/").content.decode(),
+        campaign_states.of_campaigns([job.campaign_id])[job.campaign_id].why,
+        str(forecast and forecast["basis"]),
+    ):
+        assert quota in page and "rival" not in page
+
+
+def test_nothing_is_said_while_another_vendor_takes_it_or_its_own_one_does(stuck: Stuck) -> None:
+    job = stuck.job(make.sponsor())
+    SponsorQuota.objects.update(most=10)
+    assert not stays_of([job])[job.pk]
+    SponsorQuota.objects.update(most=9)
+    assert stays_of([job])[job.pk]
+    Vendor.objects.filter(pk=stuck.first.pk).update(paused=False)
+    assert not stays_of([job])[job.pk]
+
+
+def test_a_vendor_that_had_the_messages_before_is_named_so(stuck: Stuck) -> None:
+    job = stuck.job(make.sponsor())
+    SponsorQuota.objects.all().delete()
+    spare = Credential.objects.get(vendor=stuck.third)
+    RouteMove.objects.create(
+        campaign_id=job.campaign_id, parent=job, first_message=job.first_message, size=10, messages=10,
+        came_from=spare, went_to=stuck.login, at=timezone.now(), reason="it was paused",
+    )  # fmt: skip
+    assert f"{stuck.third.slug}/spare takes none of it: it had them before" in stays_of([job])[job.pk]
+    assert moving.reroute_due().messages == 0
+
+
+def test_a_hundred_jobs_of_as_many_sponsors_take_as_many_statements_as_ten(stuck: Stuck) -> None:
+    def more(number: int) -> list[Job]:
+        found = []
+        for n in range(number):
+            mail_class = MailClass.URGENT if n % 3 == 0 else MailClass.BULK
+            files = {"html": True, "has_files": True, "body": '<img src="cid:logo">'} if n % 2 else {}
+            found.append(stuck.job(make.sponsor(), mail_class, **files))
+        return found
+
+    def counted(jobs: list[Job]) -> int:
+        with CaptureQueriesContext(connection) as seen:
+            assert all(stays_of(jobs).values())
+        return len(seen)
+
+    few = more(10)
+    counted(few)  # what is read once for each process
+    taken = counted(few)
+    many = [*few, *more(90)]
+    assert counted(many) == taken
+    with CaptureQueriesContext(connection) as seen:
+        assert len(campaign_states.of_campaigns({job.campaign_id for job in many})) == 100
+    assert len(seen) <= taken + 1, "with the totals of the campaigns"
+
+
+def test_lists_of_campaigns_without_a_route_take_no_further_statement(stuck: Stuck) -> None:
+    job = stuck.job(make.sponsor())
+    with CaptureQueriesContext(connection) as routed:
+        stays_of([job])
+    Campaign.objects.update(routed=False, route=None)
+    with CaptureQueriesContext(connection) as plain:
+        assert not stays_of([job])[job.pk]
+    with CaptureQueriesContext(connection) as alone:
+        list(eta.described(Job.objects.filter(pk=job.pk)))
+    assert len(plain) <= 4 + len(alone) < len(routed)
+
+
+def stays_of(jobs: list[Job]) -> dict[int, str]:
+    rows = list(eta.described(Job.objects.filter(pk__in=[job.pk for job in jobs])))
+    found = eta.of_jobs(rows, progress.of_jobs(rows), timezone.now())
+    return {pk: one.stays for pk, one in found.items()}
