@@ -15,7 +15,7 @@ NEEDS_PYTHON = [ -n "$(PYTHON)" ] || { echo "mailhub needs Python 3.11 or later 
 # On two cores: tests wait a good part of their time, and with more of them nothing is gained.
 TEST_PROCESSES ?= 5
 TESTS ?=
-RUN_TESTS = $(PY) tests/run.py -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+RUN_TESTS = $(PY) tests/run.py -n $(TEST_PROCESSES)
 CHAOS ?=
 CHANNELS ?=
 RELEASE ?=

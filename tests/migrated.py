@@ -12,6 +12,8 @@ from urllib.parse import unquote
 
 from django.db import connection
 
+from tests import forked
+
 TEMPLATE = "migrated"
 MAKING_SECONDS = 1800.0  # until there must be a database; the time of the first test, which needs it, stands still
 
@@ -24,7 +26,7 @@ class Migrated:
         home = os.environ.get("MAILHUB_HOME", "")
         # Alone there is nobody to copy for; on a server of somebody else's a copy would stay behind.
         self._lock: IO[str] | None = None
-        if "PYTEST_XDIST_WORKER" not in os.environ or not home or home not in unquote(os.environ["DATABASE_URL"]):
+        if forked.NUMBER not in os.environ or not home or home not in unquote(os.environ["DATABASE_URL"]):
             return
         self._made = Path(home, TEMPLATE)
         self._lock = Path(home, f"{TEMPLATE}.lock").open("w")  # noqa: SIM115 (held until the database is there)

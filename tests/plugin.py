@@ -1,12 +1,13 @@
 """The test run's own PostgreSQL and Redis, there before Django is set up, gone when the run ends.
 
-A run has a short home of its own, so runs do not meet: not each other, not the developer's data. The processes of
-pytest-xdist inherit the addresses; each has a database of its own (pytest-django's suffix) and a Redis database.
+A run has a short home of its own, so runs do not meet: not each other, not the developer's data. The forks of
+tests.forked inherit the addresses; each has a database of its own (pytest-django's suffix) and a Redis database.
 """
 
 import atexit
 import fcntl
 import gc
+import importlib
 import os
 import shutil
 import signal
@@ -52,12 +53,22 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     if threading.current_thread() is threading.main_thread():
         _hear_signals()
     os.environ.setdefault("STORE_PATIENCE", "30")  # a loaded machine's pause is not a lost Redis
-    worker = os.environ.get("PYTEST_XDIST_WORKER")
-    if worker:
-        os.environ["REDIS_URL"] = redis_database(os.environ["REDIS_URL"], 1 + int(worker.removeprefix("gw")))
-    elif not early_config.known_args_namespace.help and not early_config.known_args_namespace.version:
+    if not early_config.known_args_namespace.help and not early_config.known_args_namespace.version:
         _start()
     return (yield)
+
+
+def pytest_fork_started(number: int) -> None:
+    """Give the fork its Redis database: in the environment for its processes, in the settings for itself."""
+    from django.conf import settings as used  # when there is an environment to read
+
+    from mailhub import settings as read
+
+    before = dict(vars(importlib.reload(read)))  # Django adds to values that it has read
+    os.environ["REDIS_URL"] = redis_database(os.environ["REDIS_URL"], 1 + number)
+    for name, value in vars(importlib.reload(read)).items():
+        if name.isupper() and value != before[name]:
+            setattr(used, name, value)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.waiting import DeadlineMissed
 
 RECORD = "FAILED_TESTS_FILE"
@@ -23,7 +24,7 @@ def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, py
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+    if report.failed and forked.NUMBER not in os.environ:
         kind = "late" if getattr(report, "late", False) else "broken"
         with Path(os.environ[RECORD]).open("a") as record:
             record.write(f"{kind} {report.nodeid}\n")

@@ -1,6 +1,6 @@
 """A pytest plugin: what each test took, in seconds of the clock and of processors, with all its processes and servers.
 
-`python -m pytest -p tests.spent ...` with SPENT_FILE in the environment, without pytest-xdist: each test is a line,
+`python -m pytest -p tests.spent ...` with SPENT_FILE in the environment, without `-n`: each test is a line,
 `wall processor test`. What a test leaves running counts for those after it. `python -m tests.spent FILE` adds them up
 by files of tests, and says which took most.
 """

@@ -9,6 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from django.conf import settings
+from django.db import connection
+
+from mailhub.celery import app
+from vendors.redis_addresses import celery_url
 
 ROOT = Path(__file__).parents[2]
 MEASURE = (  # the time itself is their matter
@@ -53,7 +58,7 @@ def run(tmp_path: Path):
     """Run the suite that is given as source text as make test would; its exit code and what it said."""
 
     def run(source: str, *arguments: str) -> tuple[int, str]:
-        (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p xdist.plugin -p no:cacheprovider\n")
+        (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p tests.forked -p no:cacheprovider\n")
         (tmp_path / "test_toy.py").write_text(ONCE + source)
         ours = ("PYTEST_", "DJANGO_", "FAILED_TESTS_FILE")
         clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
@@ -116,6 +121,81 @@ def test_what_is_awaited_and_what_a_thread_does_have_a_deadline_too(run) -> None
     code, said = run(AWAITED)
     assert code == 0
     assert "MISSED A DEADLINE, PASSED ALONE: 4" in said
+
+
+ONE_OF_TWO_FILES = """
+import os
+from pathlib import Path
+HERE = Path(__file__).parent
+with (HERE / "imports").open("a") as imports: imports.write("once ")
+FIRST, OTHER = HERE / Path(__file__).stem, HERE / {other!r}
+def meet():
+    FIRST.write_text(str(os.getpid()))
+    wait_until(OTHER.exists, "the other file's test runs at the same time")
+def test_beside_the_other_file(): meet()
+def test_in_the_process_of_its_file(tmp_path):
+    assert FIRST.read_text() == str(os.getpid()) != OTHER.read_text()
+    assert tmp_path.parent.name == "gw" + os.environ["PYTEST_FORK"]
+"""
+
+
+def test_two_forks_of_what_was_collected_once_take_a_file_each(run, tmp_path: Path) -> None:
+    (tmp_path / "test_one.py").write_text(ONCE + ONE_OF_TWO_FILES.format(other="test_two"))
+    (tmp_path / "test_two.py").write_text(ONCE + ONE_OF_TWO_FILES.format(other="test_one"))
+    code, said = run("", "-n", "2")
+    assert code == 0, said
+    assert "4 passed" in said
+    assert (tmp_path / "imports").read_text() == "once once "
+
+
+DEATH = """
+def test_1(): pass
+def test_2(): os._exit(9)
+def test_3(): pass
+def test_4(): assert False
+"""
+
+
+def test_what_a_fork_dies_of_is_named_and_the_rest_of_its_file_runs(run) -> None:
+    code, said = run(DEATH, "-n", "2")
+    assert code == 1
+    assert "a fork died, exit code 9, while it ran test_toy.py::test_2" in said
+    assert "2 failed, 2 passed" in said
+
+
+def test_a_fork_that_dies_between_two_tests_fails_the_run(run, tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "import os\ndef pytest_sessionfinish():\n if 'PYTEST_FORK' in os.environ: os._exit(0)"
+    )
+    assert run("def test_good(): pass", "-n", "1")[0] == pytest.ExitCode.INTERNAL_ERROR
+
+
+STOPPED = """
+@pytest.fixture(scope="session", autouse=True)
+def server():
+    yield
+    Path("ended").touch()
+def test_1(): assert False
+def test_2(): wait_until(Path("ended").exists, "what never comes")
+"""
+
+
+def test_a_fork_that_is_told_to_end_ends_its_fixtures_first(run, tmp_path: Path) -> None:
+    code, said = run(STOPPED, "-n", "1", "-x")
+    assert code == 1
+    assert "stopping after 1 failures" in said
+    assert (tmp_path / "ended").exists()
+
+
+@pytest.mark.django_db
+def test_a_fork_has_a_database_and_a_redis_database_of_its_own() -> None:
+    """Its settings and its processes use the same. Without forks this holds of the only process."""
+    assert os.environ["REDIS_URL"] == settings.REDIS_URL
+    broker = celery_url(os.environ.get("BROKER_URL", settings.REDIS_URL))
+    assert broker == settings.CELERY_BROKER_URL == app.conf.broker_url
+    number = os.environ.get("PYTEST_FORK")
+    name = connection.settings_dict["NAME"]
+    assert name.endswith(f"_gw{number}") if number else "_gw" not in name
 
 
 def test_a_test_that_misses_its_deadline_alone_too_fails_the_run(run) -> None:
