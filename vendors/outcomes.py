@@ -272,9 +272,9 @@ def spare_credential(outcome: NotSent) -> NotSent:
 def parse_retry_after(value: str | None, *, now: float) -> float:
     """Return the seconds that a vendor asks to wait, 0 to RETRY_MAX; RETRY_DEFAULT if it does not say.
 
-    `value`: seconds or an HTTP date, or against the standard a time of ISO 8601 or since 1970. Proxies join equal
-    headers with commas; then the longest counts. 0 is passed on, because callers have a growing floor of their own
-    (campaigns/engine/claiming/limits.py).
+    `value`: seconds or an HTTP date, or against the standard seconds with a unit, or a time of ISO 8601 or since 1970.
+    Proxies join equal headers with commas; then the longest counts. 0 is passed on, because callers have a growing
+    floor of their own (campaigns/engine/claiming/limits.py).
     """
     text = (value or "").strip()
     waits = [wait for one in _split_header(text) if (wait := _seconds_until(one, now)) is not None]
@@ -294,8 +294,10 @@ def _split_header(text: str) -> list[str]:
 
 def _seconds_until(text: str, now: float) -> float | None:
     """Return the seconds until a future moment; None if the text has none."""
-    if re.fullmatch(r"[0-9]{1,20}(\.[0-9]{1,20})?", text):
-        seconds = float(text)
+    if found := re.fullmatch(
+        r"([0-9]{1,20}(?:\.[0-9]{1,20})?) ?(?:s|secs?|seconds?)?;?", text, re.IGNORECASE | re.ASCII
+    ):
+        seconds = float(found[1])
         if seconds < UNIX_TIMES:
             return seconds
         at = seconds / 1000 if seconds > 1000 * UNIX_TIMES else seconds

@@ -65,6 +65,10 @@ def test_a_retry_after_in_seconds_or_as_a_date_is_kept_to_the_second(seconds: in
         ("2027-01-15T08:01:30Z", 90),
         ("2027-01-15T09:01:30+01:00", 90),
         ("2027-01-15", 30),
+        ("120s", 120),
+        ("120 Seconds", 120),
+        ("120;", 120),
+        ("120m", 30),
     ],
 )
 def test_a_retry_after_that_stands_twice_is_absurd_or_far_ahead(value: str, seconds: float) -> None:

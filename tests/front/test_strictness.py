@@ -180,6 +180,39 @@ def test_a_letter_shows_the_digits_of_a_number_as_they_came() -> None:
     assert shown == " ".join([*(digits for _, digits in LONG.values()), "12345678901234567.89"])
 
 
+@pytest.mark.parametrize("digits", ["0.000001", "0.00001234", "1e-7", "1E+21", "1e22", "-2.5e-9", "123456789012345e10"])
+def test_a_letter_never_shows_another_exponent_than_the_one_that_came(digits: str) -> None:
+    asked = letter(api_vendor(), body="{{ n }}", recipients=[{"to": "ann@sandbox.example", "fields": {"n": 0}}])
+    dry = json.dumps(asked).replace('"n": 0', f'"n": {digits}')[:-1] + ', "preview": 1}'
+    shown = Program().send(dry, None, "/api/v1/messages?dry_run=true").json()["preview"][0]["body"]
+    assert shown == digits
+
+
+def test_a_body_with_a_coding_is_refused_by_its_name() -> None:
+    program, vendor = Program(), api_vendor()
+    for coding, status in (("gzip", 415), ("br", 415), ("Identity", 202)):
+        answer = program.client.post(
+            "/api/v1/messages",
+            json.dumps(letter(vendor)),
+            "application/json",
+            headers={
+                "Authorization": f"bearer  {program.token}",
+                "Idempotency-Key": coding,
+                "Content-Encoding": coding,
+            },
+        )
+        assert answer.status_code == status, answer.content
+        if status == 415:
+            assert answer.headers["Accept-Encoding"] == "identity" and coding in answer.json()["detail"]
+
+
+def test_a_body_in_another_encoding_is_told_by_its_byte() -> None:
+    asked = json.dumps(letter(api_vendor()))
+    for body in (asked.encode("utf-16"), asked.replace("{", '{"\u00e4": 1, ', 1).encode("latin-1")):
+        answer = Program().send(body, None, "/api/v1/messages?dry_run=true")
+        assert answer.status_code == 400 and "is not UTF-8" in answer.json()["detail"], answer.content
+
+
 def test_another_long_number_under_the_same_key_is_no_repeat() -> None:
     program, vendor = Program(), api_vendor()
 

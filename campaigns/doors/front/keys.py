@@ -227,6 +227,7 @@ def judge(path: str, environ: WsgiEnviron) -> BodyVerdict:
     Only vendors' reports come without a key; their signature is checked after reading.
     """
     kind, _, token = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
+    token = token.strip(" ")
     bearer = kind.lower() == "bearer" and token.isascii() and len(token) <= 100
     caller = keyring.find(token) if bearer else None
     most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
@@ -252,7 +253,7 @@ class Key(HttpBearer):
 
     def __call__(self, request: HttpRequest) -> Caller:
         kind, _, token = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
-        return self.authenticate(request, token if kind.lower() == "bearer" else "")
+        return self.authenticate(request, token.strip(" ") if kind.lower() == "bearer" else "")
 
     def authenticate(self, request: HttpRequest, token: str) -> Caller:
         """Return the caller. Raises Problem: unauthorized, forbidden, rate-limited or storage-unavailable."""

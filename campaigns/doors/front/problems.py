@@ -40,6 +40,7 @@ TYPES: dict[str, tuple[int, str]] = {
     "state-conflict": (409, "This cannot be done now"),
     "request-timeout": (408, "The request did not arrive in time"),
     "payload-too-large": (413, "The request is too large"),
+    "unsupported-coding": (415, "The body has a coding that is not read"),
     "validation": (422, "The request is not valid"),
     "idempotency-key-reused": (422, "The Idempotency-Key was used for another request"),
     "rate-limited": (429, "Too many requests with this API key"),
@@ -264,6 +265,10 @@ class ProblemMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         if not request.path.startswith(API):
             return self.get_response(request)
+        coding = request.headers.get("Content-Encoding", "").strip()
+        if coding.lower() not in ("", "identity"):  # RFC 9110, 15.5.16
+            detail = f"Send the body without Content-Encoding: {coding[:20]}."
+            return Problem("unsupported-coding", detail, headers={"Accept-Encoding": "identity"}).response()
         if int(request.META.get("CONTENT_LENGTH") or 0) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
             most = f"At most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes are read."
             return Problem("payload-too-large", most).response()

@@ -59,7 +59,8 @@ def fingerprint(parsed: Any) -> bytes:
 
 TOO_DEEP = "it is nested too deeply"
 _BLANKS_BEFORE_COLONS = (b"  :", b"\t:", b"\n:", b"\r:")
-_LONG_NUMBER = re.compile(rb"[0-9.]{16}")
+# Numbers that Python may not write with the digits that came: long, tiny, or with an exponent.
+_LONG_NUMBER = re.compile(rb"[0-9.]{16}|[:\[,\s]-?(?:0\.0000|[0-9.]{1,15}[eE])")
 _WHOLE = range(-(2**63), 2**64)  # whole numbers that common JSON libraries preserve
 
 
@@ -70,7 +71,8 @@ def _whole(digits: str) -> int | str:
 def _decimal(digits: str) -> float | str:
     number = float(digits)
     try:
-        return number if Decimal(digits) == Decimal(repr(number)) else digits
+        is_kept = "e" not in repr(number) and Decimal(digits) == Decimal(repr(number))
+        return number if is_kept else digits
     except InvalidOperation:  # its exponent is too long for a Decimal
         return digits
 
@@ -105,6 +107,10 @@ def parse_exactly(body: bytes) -> Any:
 
     Raises ValueError with a sentence, also if an object has a member twice: programs differ in which one they take.
     """
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is not UTF-8, from byte {error.start} on") from error
     parsed = orjson.loads(body)
     _check_members(body, parsed)
     if _LONG_NUMBER.search(body):
