@@ -183,7 +183,7 @@ PUT_OFF = _PUT_OFF.format(
 )
 PUT_OFF_BY_FIELD = _PUT_OFF.format(
     quiet=f"""SELECT m.id, p.opens FROM campaigns_message m
-        LEFT JOIN opening known ON lower(known.place) = lower(m.params ->> '{ZONE_FIELD}')
+        LEFT JOIN opening known ON lower(known.place) = replace(lower(m.params ->> '{ZONE_FIELD}'), ' ', '_')
         JOIN opening p ON p.place = coalesce(known.place, '')
     WHERE {_WAITS}"""
 )

@@ -3,6 +3,7 @@
 import csv
 import io
 import warnings
+from html import escape
 from typing import Any
 
 import openpyxl
@@ -22,6 +23,7 @@ from campaigns.suppression.lists import NewSuppression
 from campaigns.texts import templates
 from campaigns.texts.given_texts import given_value
 from tests import factories
+from tests.lists.test_intake_spreadsheets import NAMESPACES, ods, ods_row
 from vendors.history import Actor
 
 pytestmark = pytest.mark.django_db
@@ -109,6 +111,18 @@ def test_a_csv_report_that_a_spreadsheet_has_saved_again_has_no_quotes_more_eith
     out = io.BytesIO()
     book.save(out)
     assert recipients(out.getvalue()) == recipients(as_csv(HEADER, ROWS[:2]))
+
+
+def test_a_spreadsheet_of_ours_that_another_program_has_saved_as_ods_keeps_its_quotes() -> None:
+    data = as_csv(HEADER, ROWS[1:3])
+    header, *rows = openpyxl.load_workbook(io.BytesIO(report(campaign_of(data), "xlsx"))).active.values
+    cells = "".join(ods_row(*(escape(str(cell or "")) for cell in row)) for row in (header, *rows))
+    meta = (
+        f"<office:document-meta {NAMESPACES} xmlns:meta='urn:oasis:names:tc:opendocument:xmlns:meta:1.0'><office:meta>"
+        "<meta:user-defined meta:name='mailhub'>cells as they are</meta:user-defined>"
+        "</office:meta></office:document-meta>"
+    )
+    assert recipients(ods(cells, **{"meta.xml": meta})) == recipients(data)
 
 
 def test_a_list_of_somebody_else_keeps_its_quotes() -> None:

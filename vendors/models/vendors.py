@@ -81,8 +81,8 @@ def _zones_by_lower_name() -> dict[str, str]:
 
 
 def find_zone(name: str) -> str | None:
-    """Return a time zone's name as the IANA list writes it, found in any letter case; None: unknown."""
-    return _zones_by_lower_name().get(name.lower())
+    """Return a time zone's name as the IANA list writes it; None: unknown. Takes any letter case, blanks for _."""
+    return _zones_by_lower_name().get(name.lower().replace(" ", "_"))
 
 
 def known_zone(name: str) -> None:

@@ -13,6 +13,7 @@ from campaigns.lists.intake.number_formats import ShownAs
 from campaigns.lists.intake.sheets import ERROR, MOST_COLUMNS, MOST_ROWS, UNCALCULATED, SheetRows, iso_day
 from campaigns.lists.intake.xlsx_numbers import LONGEST
 from campaigns.lists.intake.xlsx_xml import XmlPart, ZippedXml, damaged, whole
+from campaigns.reporting.own_files import TYPED
 from campaigns.texts.bad_input import BadInput, RowError
 from vendors.said import Said
 
@@ -49,6 +50,10 @@ def read(archive: zipfile.ZipFile, most: int, rows: SheetRows) -> None:
         parts.read("META-INF/manifest.xml", manifest)
     if manifest.is_encrypted:
         raise BadInput(Said("the spreadsheet has a password: save it without one"))
+    own = _Properties()
+    if parts.has("meta.xml"):
+        parts.read("meta.xml", own)
+    rows.is_typed = own.is_typed
     parts.read(CONTENT, sheets)
     if not sheets.is_found:
         raise BadInput(Said("the spreadsheet has no visible sheet"))
@@ -62,6 +67,23 @@ class _Manifest(XmlPart):
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         if tag == "encryption-data":
             self.is_encrypted = True
+
+
+class _Properties(XmlPart):
+    """Looks for the property of mailhub's own spreadsheets, which other programs keep when they save one as ODS."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_typed, self._name = False, ""
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        if tag == "user-defined":
+            self._name = attributes.get("meta:name", "")
+            self.want_text()
+
+    def end(self, tag: str) -> None:
+        if tag == "user-defined" and (self._name, self.text()) == TYPED:
+            self.is_typed = True
 
 
 class _Sheets(XmlPart):
