@@ -10,7 +10,7 @@ from ninja.params.functions import Query
 from pydantic import BaseModel, Field
 
 from campaigns.audience import unread_answers
-from campaigns.doors.front.cursors import last_seen
+from campaigns.doors.front.cursors import page_of
 from campaigns.doors.front.keys import Caller, Key
 from campaigns.doors.front.problems import Problem
 from campaigns.doors.front.schemas import PageLinks, ProblemOut
@@ -65,12 +65,8 @@ def list_answers(
 ) -> dict[str, Any]:
     """Those that no rule is sure of, for as many days as the installation keeps events."""
     rows = unread_answers.of_state(RecipientAnswer.objects.filter(sponsor=_live(request).sponsor_id), outcome)
-    if (last := last_seen("ans", cursor)) is not None:
-        rows = rows.filter(**{"pk__gt" if outcome == "unread" else "pk__lt": last})
-    page = list(rows[: limit + 1])
     here = f"{HERE}?outcome={outcome}&limit={limit}"
-    more = f"{here}&cursor={name('ans', page[limit - 1].pk)}" if len(page) > limit else None
-    return {"data": [_facts(row) for row in page[:limit]], "links": {"self": here, "next": more}}
+    return page_of(rows, "ans", here, limit, cursor, _facts, oldest_first=outcome == "unread")
 
 
 @router.post(

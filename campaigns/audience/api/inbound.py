@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 
 from campaigns import tasks
 from campaigns.audience import inbound
-from campaigns.doors.front.cursors import below
+from campaigns.doors.front.cursors import page_of
 from campaigns.doors.front.keys import Caller, Key
 from campaigns.doors.front.problems import Problem, invalid
 from campaigns.doors.front.schemas import PageLinks, ProblemOut
@@ -83,10 +83,7 @@ def list_inbound(
         raise Problem("forbidden", "What recipients write is of live mail, so a test key sees none of it.")
     rows = InboundMessage.objects.filter(sponsor=caller.sponsor_id).select_related("identity").defer("identity__secret")
     rows = rows.order_by("-pk")
-    page = list(below(rows, "inb", cursor)[: limit + 1])
-    here = f"{HERE}?limit={limit}"
-    more = f"{here}&cursor={name('inb', page[limit - 1].pk)}" if len(page) > limit else None
-    return {"data": [_facts(row) for row in page[:limit]], "links": {"self": here, "next": more}}
+    return page_of(rows, "inb", f"{HERE}?limit={limit}", limit, cursor, _facts)
 
 
 def _facts(row: InboundMessage) -> dict[str, Any]:

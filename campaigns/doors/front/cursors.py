@@ -1,5 +1,6 @@
 """Cursors: a page of a list begins after the row that its cursor names."""
 
+from collections.abc import Callable
 from typing import Any
 
 from campaigns.doors import public_ids
@@ -17,7 +18,24 @@ def last_seen(kind: str, cursor: str) -> int | None:
     return found
 
 
-def below(rows: Any, kind: str, cursor: str) -> Any:
-    """Return the rows after the cursor's, latest first. Raises Problem."""
+def page_of(
+    rows: Any,
+    kind: str,
+    here: str,
+    limit: int,
+    cursor: str,
+    facts: Callable[[Any], dict[str, Any]],
+    *,
+    oldest_first: bool = False,
+) -> dict[str, Any]:
+    """Return one page of a list, with the links to itself and to the next page. Raises Problem.
+
+    rows: in the order of their numbers, the latest first unless `oldest_first`. kind: the prefix of their names. here:
+    the list's address with its limit and filters. facts: makes the answer's item of a row.
+    """
     seen = last_seen(kind, cursor)
-    return rows if seen is None else rows.filter(pk__lt=seen)
+    if seen is not None:
+        rows = rows.filter(**{"pk__gt" if oldest_first else "pk__lt": seen})
+    page = list(rows[: limit + 1])
+    more = f"{here}&cursor={public_ids.name(kind, page[limit - 1].pk)}" if len(page) > limit else None
+    return {"data": [facts(row) for row in page[:limit]], "links": {"self": here, "next": more}}

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from campaigns import tasks
 from campaigns.doors import public_ids
 from campaigns.doors.front import request_bodies
-from campaigns.doors.front.cursors import below
+from campaigns.doors.front.cursors import page_of
 from campaigns.doors.front.keys import Caller, Key
 from campaigns.doors.front.problems import Problem, error, invalid
 from campaigns.doors.front.request_bodies import Created
@@ -167,10 +167,8 @@ def list_calls(
     hook = _hook(webhook_id, request.auth)  # type: ignore[attr-defined]
     rows = WebhookCall.objects.filter(webhook=hook).order_by("-pk")
     named = f"cal_{cursor}" if cursor.isdecimal() else cursor  # as earlier versions wrote it
-    page = list(below(rows, "cal", named)[: limit + 1])
     here = f"{HERE}/{public_ids.name('whk', hook.pk)}/calls?limit={limit}"
-    more = f"{here}&cursor={public_ids.name('cal', page[limit - 1].pk)}" if len(page) > limit else None
-    return {"data": [_call(row) for row in page[:limit]], "links": {"self": here, "next": more}}
+    return page_of(rows, "cal", here, limit, named, _call)
 
 
 @router.post(

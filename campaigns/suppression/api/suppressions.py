@@ -10,7 +10,7 @@ from ninja.params.functions import Query
 
 from campaigns.doors import public_ids
 from campaigns.doors.front import request_bodies
-from campaigns.doors.front.cursors import below
+from campaigns.doors.front.cursors import page_of
 from campaigns.doors.front.keys import Caller, Key
 from campaigns.doors.front.problems import Problem, error, invalid
 from campaigns.doors.front.schemas import ProblemOut
@@ -57,10 +57,11 @@ def list_suppressions(
             raise invalid([error("/channel", "missing", "name the channel of the address")])
         normal = _normal(caller, channel, [address], "/address")
         rows = rows.filter(pk__in=lists.of_addresses(channel, normal, caller.sponsor_id))
-    page = list(below(rows, "sup", cursor)[: limit + 1])
     here = f"{HERE}?limit={limit}" + (f"&channel={channel}" if channel else "")
-    more = f"{here}&cursor={public_ids.name('sup', page[limit - 1].pk)}" if len(page) > limit and not address else None
-    return {"data": [_facts(row) for row in page[:limit]], "links": {"self": here, "next": more}}
+    page = page_of(rows, "sup", here, limit, cursor, _facts)
+    if address:  # links name no address
+        page["links"]["next"] = None
+    return page
 
 
 @router.post(
