@@ -240,5 +240,5 @@ class DispatchRunAdmin(OfOwners, ReadOnly):
 def seen(job: Job) -> Any:
     """Return the job with its progress and forecast."""
     rows: Any = eta.described(Job.objects.filter(pk=job.pk)).select_related("mailcaster", "campaign__route")
-    (row,) = with_progress(list(rows))
+    (row,) = with_progress(list(rows), recent=True)
     return row

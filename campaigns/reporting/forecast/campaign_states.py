@@ -84,11 +84,14 @@ _JOBS = prepared.RowsByKey(
 
 
 def of_campaigns(ids: Collection[int]) -> dict[int, CampaignState]:
-    """Return the state of each campaign by id, in a fixed number of statements."""
+    """Return the state of each campaign by id, in a fixed number of statements.
+
+    Places in long queues may be some seconds old.
+    """
     now = timezone.now()
     jobs: list[Any] = sorted(_JOBS.of(ids), key=lambda job: int(job.pk))
     sums = progress.of_jobs(jobs)
-    forecasts = eta.of_jobs(jobs, sums, now)
+    forecasts = eta.of_jobs(jobs, sums, now, recent=True)
     of: dict[int, list[Any]] = {}
     for job in jobs:
         job.sums, job.forecast = sums[job.pk], forecasts[job.pk]

@@ -349,7 +349,8 @@ def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) 
         return JobForecast(turn, job.paused_receivers)
     position = queue.positions.get(job.pk)
     if position is None:
-        return JobForecast(turn)
+        far = _("no end is told beyond the vendor's first %(count)s jobs") % {"count": number(queues.NEAR)}
+        return JobForecast(turn, far if queue.is_cut else "")
     places = SharedPlaces(queue, job.sponsor_id, now, job.mail_class)
     end = _end(queue, login, (places.of_vendor(position.of_vendor), places.of_login(position.of_login, login)), now)
     if end.obstacle or end.ends_at is None:

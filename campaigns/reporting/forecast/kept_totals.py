@@ -74,11 +74,13 @@ class KeptPlaces:
     """The places of jobs in the queues of vendors, and what sponsors have there, counted at the same moment.
 
     positions: by vendor and job, the numbers of a queues.QueuePosition. sponsors: by vendor, the facts of its sponsors.
+    cut: vendors with further jobs, which have no position.
     worked_out: as in QueueTotals.
     """
 
     positions: dict[int, dict[int, list[int]]]
     sponsors: dict[int, list[Any]]
+    cut: frozenset[int]
     at: datetime
     worked_out: dict[Any, Any] = field(default_factory=dict)
 
@@ -106,7 +108,8 @@ def _kept_places(found: bytes | str) -> KeptPlaces:
     rows = kept["rows"]
     places = {vendor: {one[0]: one[1:] for one in facts} for what, vendor, facts in rows if what == "positions"}
     sponsors = {vendor: facts for what, vendor, facts in rows if what == "sponsors"}
-    return KeptPlaces(places, sponsors, datetime.fromtimestamp(kept["at"], UTC))
+    cut = frozenset(vendor for what, vendor, _ in rows if what == "cut")
+    return KeptPlaces(places, sponsors, cut, datetime.fromtimestamp(kept["at"], UTC))
 
 
 def kept_counts(what: str, asked: Any, count: Callable[[], list[Any]], is_much: Callable[[list[Any]], bool]) -> Any:

@@ -88,10 +88,11 @@ FROM (
 
 # A sponsor's jobs of a class are sent by age, and children count as their parent. Other sponsors' younger jobs matter
 # too, since sponsors share the vendor. Only the oldest jobs in each status are read, of any class: younger ones get no
-# forecast, and if all asked jobs are younger, nothing is summed. With `all` the asked jobs only name their vendors, and
-# the positions of all old jobs are returned. `edges` finds where the old ones end, so that the planner can read their
-# pages once each. ORDER BY includes the status so that the index job_pick, the only one in that order, is used with any
-# statistics.
+# forecast, and if all asked jobs are younger, nothing is summed. Vendors with younger ones are told as `cut`, and their
+# sponsors come from TOTALS: what stands behind has its shares, too. With `all` the asked jobs only name their vendors,
+# and the positions of all old jobs are returned. `edges` finds where the old ones end, so that the planner can read
+# their pages once each. ORDER BY includes the status so that the index job_pick, the only one in that order, is used
+# with any statistics.
 NEEDED = """
     id, vendor_id, credential_id, sponsor_id, campaign_id, parent_id, mail_class, status, fence, size, remaining,
     remaining_suppressed, accepted, refused, expired, suppressed, in_doubt, paused_at, wait_after, not_before
@@ -136,6 +137,7 @@ WITH logins AS MATERIALIZED (
     FROM queue JOIN beside USING (vendor_id, sponsor_id, mail_class)
 )
 SELECT 'near', 0, to_json(count(*)) FROM queue
+UNION ALL SELECT 'cut', vendor, 'true' FROM far WHERE last IS NOT NULL
 UNION ALL SELECT 'positions', vendor_id, json_agg(json_build_array(id, of_vendor, of_login, own))
 FROM placed LEFT JOIN asked USING (id) WHERE %(all)s OR asked.id IS NOT NULL GROUP BY vendor_id
 UNION ALL SELECT 'sponsors', vendor_id, json_agg(json_build_array(credential_id, sponsor_id, s.name, mail_class, part))

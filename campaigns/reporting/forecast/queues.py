@@ -36,12 +36,13 @@ from vendors.mail_classes import FLOOR
 from vendors.remedies import Remedy
 from vendors.said import Said, show
 
-NEAR = 1000  # the oldest jobs of a vendor in one status, whose positions are read
+NEAR = 10_000  # the oldest jobs of a vendor in one status, whose positions are read
 QUEUED = (S.READY, S.DISPATCHED, S.RECOVERING, S.ENQUEUED, S.SENDING, S.P_QUEUED, S.P_ASSIGNING, S.P_ASSIGNED)
 NEAR_TIME = timedelta(minutes=2)
 MOST_NEAR = 1000  # sets of vendors whose jobs a process remembers the number of
-FORM = 3  # of the rows of TOTALS and POSITIONS, so that no release reads those that another one has kept
+FORM = 4  # of the rows of TOTALS and POSITIONS, so that no release reads those that another one has kept
 Sponsors = list[int] | None  # None: all
+_COUNTED: dict[str, Any] = {"counted": [*QUEUED, S.RENDERED]}
 UNTRIED = Condition(ConditionKind.UNTRIED)
 
 
@@ -136,9 +137,9 @@ class VendorQueue:
     waiting: uncalled messages. mine: those of the viewer's sponsors. put_off: those with a time of their own. next_at:
     the first such time. rendered: those for the night. closes_at: end of the first sending hours of queued messages.
     counted_at: when waiting messages, or places, were counted, if earlier than the rest. disclosed: the reader may see
-    the full reason for a pause (vendors.ownership.is_disclosed). sponsors: those with queued messages, by id; while
-    jobs are asked about, of the NEAR oldest jobs in each status. weights: by sponsor, other than 1. floor: percent of
-    its rate that each lower class of mail keeps.
+    the full reason for a pause (vendors.ownership.is_disclosed). sponsors: those with queued messages, by id. is_cut:
+    more than NEAR jobs wait in one status, and the younger ones have no position. weights: by sponsor, other than 1.
+    floor: percent of its rate that each lower class of mail keeps.
     """
 
     vendor_id: int
@@ -169,6 +170,7 @@ class VendorQueue:
     is_paused: bool = False
     name: str = ""
     sponsors: dict[int, SponsorQueue] = field(default_factory=dict)
+    is_cut: bool = False
     weights: dict[int, int] = field(default_factory=dict)
     floor: int = FLOOR
     fair: dict[Any, Any] = field(default_factory=dict)  # models of the shares, once asked for (ahead)
@@ -246,15 +248,18 @@ def of_vendors(
 
     recent: large totals may be some seconds old (kept_totals).
     """
-    params = {"sponsors": sponsors, "counted": [*QUEUED, S.RENDERED]}
     if not recent:
-        return _read(f"{VENDORS} UNION ALL {TOTALS}", list(ids), now, params)
+        return _read(f"{VENDORS} UNION ALL {TOTALS}", list(ids), now, _COUNTED | {"sponsors": sponsors})
     queues = without_totals(ids, now)
-    asked = _asked(list(ids), now, params)
-    totals = kept_totals.recent([FORM, sorted(queues), sponsors], lambda: _rows(TOTALS, asked) if queues else [])
+    totals = _recent_totals(sorted(queues), sponsors, now)
     for vendor in queues.keys() & totals.by_vendor.keys():
         _add_kept(queues[vendor], totals)
     return queues
+
+
+def _recent_totals(vendors: list[int], sponsors: Sponsors, now: datetime) -> QueueTotals:
+    asked = _asked(vendors, now, _COUNTED | {"sponsors": sponsors})
+    return kept_totals.recent([FORM, vendors, sponsors], lambda: _rows(TOTALS, asked) if vendors else [])
 
 
 def waiting_of(sponsor_id: int) -> dict[int, int]:
@@ -286,6 +291,9 @@ def of_jobs(jobs: Iterable[Job], now: datetime, *, recent: bool = False) -> dict
         return _of_kept_places(vendors, asked, of, now)
     params = {**_PLACES, "of": [job.vendor_id for job in asked], "jobs": [job.pk for job in asked], "all": False}
     queues, near = _read_near(VENDORS + (POSITIONS if asked else ""), vendors, now, params)
+    cut = {pk: queue for pk, queue in queues.items() if queue.is_cut and queue.positions}
+    for pk, facts in _sponsors_of(cut, now):
+        _add_sponsors(queues[pk], facts)
     if recent:
         if len(_near) >= MOST_NEAR:
             _near.clear()
@@ -300,15 +308,39 @@ def _of_kept_places(vendors: list[int], asked: list[Job], of: tuple[int, ...], n
     """Return the queues with the positions kept for all polls of these vendors; counts them if none are kept."""
     queues = without_totals(vendors, now)
     params = _asked(list(of), now, {**_PLACES, "of": list(of), "jobs": [0] * len(of), "all": True})
-    statement = POSITIONS.removeprefix("\nUNION ALL ")
-    kept = kept_totals.recent_places([FORM, of], lambda: _rows(statement, params))
+    kept = kept_totals.recent_places([FORM, of], lambda: _count_places(queues, params, now))
     for vendor in kept.vendors() & queues.keys():
         _add_places(queues[vendor], kept, now)
+    for vendor in kept.cut & queues.keys():
+        queues[vendor].is_cut = True
     for job in asked:
         if place := kept.positions.get(job.vendor_id, {}).get(job.pk):
             queues[job.vendor_id].positions[job.pk] = QueuePosition(*place)
     _near[of] = sum(map(len, kept.positions.values()))
     return queues
+
+
+def _count_places(queues: dict[int, VendorQueue], params: dict[str, Any], now: datetime) -> list[Any]:
+    """Return the rows of POSITIONS, with all sponsors of vendors whose queues are cut."""
+    rows = _rows(POSITIONS.removeprefix("\nUNION ALL "), params)
+    cut = {vendor: queues[vendor] for what, vendor, _ in rows if what == "cut" and vendor in queues}
+    whole = [["sponsors", vendor, facts] for vendor, facts in _sponsors_of(cut, now)]
+    return [row for row in rows if row[0] != "sponsors" or row[1] not in cut] + whole
+
+
+def _sponsors_of(queues: dict[int, VendorQueue], now: datetime) -> list[tuple[int, list[Any]]]:
+    """Return by vendor what all sponsors have queued, as the rows `sponsors` of POSITIONS; it may be some seconds old.
+
+    One row stands for all jobs of a sponsor and a class at a credential, however many they are.
+    """
+    if not queues:
+        return []
+    totals = _recent_totals(list(queues), None, now)
+    return [
+        (vendor, [[login, sponsor, name, of, queued] for login, *_, queued, _n, _at, _c, sponsor, name, of in facts
+            if login in queues[vendor].logins and not queues[vendor].logins[login].is_stuck])
+        for vendor, facts in totals.by_vendor.items()
+    ]  # fmt: skip
 
 
 def _add_places(queue: VendorQueue, kept: KeptPlaces, now: datetime) -> None:
@@ -322,8 +354,7 @@ def _add_places(queue: VendorQueue, kept: KeptPlaces, now: datetime) -> None:
     )
     key = queue.vendor_id, tuple(sorted(queue.weights.items())), queue.floor, queue.limits, queue.each, logins
     if key not in kept.worked_out:
-        for login, sponsor, name, mail_class, queued in kept.sponsors.get(queue.vendor_id, ()):
-            _add_sponsor(queue, login, sponsor, name, mail_class, int(queued))
+        _add_sponsors(queue, kept.sponsors.get(queue.vendor_id, ()))
         kept.worked_out[key] = queue.sponsors, queue.fair
     queue.sponsors, queue.fair = kept.worked_out[key]
     queue.counted_at = kept.at
@@ -344,6 +375,8 @@ def _read_near(
     _read_conditions(queues.values())
     _name_end_of_halt(queues.values())
     near = 0
+    for vendor in (vendor for what, vendor, _ in rows if what == "cut"):
+        queues[vendor].is_cut = True
     for what, vendor, facts in rows:
         if what == "totals":
             _add(queues[vendor], facts)
@@ -351,9 +384,8 @@ def _read_near(
             queues[vendor].positions = {pk: QueuePosition(*place) for pk, *place in facts}
         elif what == "near":
             near = int(facts)
-        elif what == "sponsors":
-            for login, sponsor, name, mail_class, queued in facts:
-                _add_sponsor(queues[vendor], login, sponsor, name, mail_class, int(queued))
+        elif what == "sponsors" and not queues[vendor].is_cut:
+            _add_sponsors(queues[vendor], facts)
         elif what == "sending":
             _read_by(queues.values(), facts)
     return queues, near
@@ -480,6 +512,11 @@ def _add(queue: VendorQueue, facts: list[Any]) -> None:
     if next_at is not None or closes is not None:
         queue.next_at = min(filter(None, (queue.next_at, _moment(next_at))), default=None)
         queue.closes_at = min(filter(None, (queue.closes_at, _moment(closes))), default=None)
+
+
+def _add_sponsors(queue: VendorQueue, found: Iterable[list[Any]]) -> None:
+    for login, sponsor, name, mail_class, queued in found:
+        _add_sponsor(queue, login, sponsor, name, mail_class, int(queued))
 
 
 def _add_sponsor(queue: VendorQueue, login: int, sponsor: int, name: str, mail_class: int, queued: int) -> None:
