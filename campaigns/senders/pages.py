@@ -20,6 +20,7 @@ from campaigns.models import Identity, Sponsor, Topic
 from campaigns.models.campaigns import sponsors_of
 from campaigns.senders import sender_changes
 from campaigns.senders.deliverability import findings, identity_checks
+from campaigns.senders.refused_senders import find_refused
 from campaigns.texts.given_texts import given_value
 from vendors import history
 from vendors.adapters import dkim
@@ -40,7 +41,10 @@ def index(request: HttpRequest) -> HttpResponse:
     """Show the sender identities of the user's sponsors."""
     rows = Identity.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor").defer("secret")
     some = Paginator(rows.order_by("sponsor__name", "name"), EACH_PAGE).get_page(request.GET.get("page"))
-    return render(request, "owners/identities/list.html", {"identities": some.object_list, "page": some})
+    identities = list(some.object_list)
+    refused = find_refused([row.pk for row in identities])
+    shown = [(row, refused.get(row.pk)) for row in identities]
+    return render(request, "owners/identities/list.html", {"identities": shown, "page": some})
 
 
 @page(LOOK)
@@ -53,6 +57,7 @@ def identity(request: HttpRequest, pk: int) -> HttpResponse:
     if request.method == "POST" and row.channel == Vendor.Channel.EMAIL:
         found = [(one, LOOKS.get(one.status, "idle")) for one in identity_checks.check(row)]
     facts = {"identity": row, "findings": found, "asked": request.method == "POST", "record": _record(row)}
+    facts["refused"] = find_refused([row.pk]).get(row.pk)
     return render(request, "owners/identities/identity.html", facts)
 
 

@@ -25,6 +25,9 @@ from vendors.history import Actor
 from vendors.said import Said, gettext_noop
 
 log = logging.getLogger(__name__)
+SENDER_REFUSED = gettext_noop(
+    "the vendor does not take its sender: %(reply)s. Correct the sender, or have the vendor allow it; then resume"
+)
 ITSELF = "mailhub"  # the name in `paused_by` if a campaign paused itself
 
 

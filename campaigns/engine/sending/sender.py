@@ -29,7 +29,7 @@ from campaigns.engine.sending.stream import Stream, StreamEnd
 from campaigns.engine.threads import DatabaseThreads, LoopThread, T, drop_lost_connection
 from campaigns.models import Job
 from vendors import alarms, histograms
-from vendors.said import Said, gettext_noop
+from vendors.said import Said
 
 log = logging.getLogger(__name__)
 
@@ -50,9 +50,6 @@ class Sent:
 
 
 REPLY_LENGTH = 120  # characters of the vendor's reply in the reason of a paused campaign
-SENDER_REFUSED = gettext_noop(
-    "the vendor does not take its sender: %(reply)s. Correct the sender, or have the vendor allow it; then resume"
-)
 LogDrained = Callable[[int, int, int], bool]
 
 
@@ -186,7 +183,7 @@ def _settle(job: LeasedJob, end: StreamEnd | None, log_drained: LogDrained) -> S
     lease = job.lease
     drop_lost_connection()
     if end is not None and end.sender:
-        pauses.pause_for(job.campaign.pk, Said(SENDER_REFUSED, reply=end.sender[:REPLY_LENGTH]))
+        pauses.pause_for(job.campaign.pk, Said(pauses.SENDER_REFUSED, reply=end.sender[:REPLY_LENGTH]))
     if end is None or end.drained:
         drained = drain(lease, job.first, job.end, log_drained)
         if drained.done:

@@ -27,6 +27,12 @@ class ServicesOut(BaseModel):
     data: list[ServiceOut]
 
 
+class RefusedSenderOut(BaseModel):
+    since: str = Field(description="When the first of the campaigns was paused for it, ISO 8601 in UTC")
+    campaigns: int = Field(description="Those that wait for it, paused")
+    reason: str = Field(description="The vendor's latest answer, and what to do")
+
+
 class IdentityOut(BaseModel):
     name: str = Field(description="By which a request names it")
     channel: Channel
@@ -38,6 +44,7 @@ class IdentityOut(BaseModel):
     reply_to: str
     default: bool = Field(description="Of requests that name none")
     signed: bool = Field(description="Its mails are signed by DKIM")
+    refused: RefusedSenderOut | None = Field(description="Set while campaigns wait because a vendor does not take it")
 
 
 class IdentitiesOut(BaseModel):

@@ -15,8 +15,9 @@ from campaigns.doors.front.keys import Caller, Key
 from campaigns.doors.front.schemas import ProblemOut
 from campaigns.doors.front.vendor_cache import VendorSnapshot, vendor_cache
 from campaigns.models import Identity
-from campaigns.reporting.api.forecasts import condition_facts, forecasts
+from campaigns.reporting.api.forecasts import as_text, condition_facts, forecasts
 from campaigns.senders.api.vendor_schemas import IdentitiesOut, ServicesOut
+from campaigns.senders.refused_senders import RefusedSender, find_refused
 from vendors import health
 from vendors.condition.values import ConditionKind
 
@@ -50,10 +51,12 @@ def list_services(request: HttpRequest) -> dict[str, Any]:
 def list_identities(request: HttpRequest) -> dict[str, Any]:
     """Operators make them (manage.py identity)."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
-    return {"data": [_identity(row) for row in vendor_cache.offered_to(caller.sponsor_id).identities.values()]}
+    rows = vendor_cache.offered_to(caller.sponsor_id).identities.values()
+    refused = find_refused([row.pk for row in rows])
+    return {"data": [_identity(row, refused.get(row.pk)) for row in rows]}
 
 
-def _identity(row: Identity) -> dict[str, Any]:
+def _identity(row: Identity, refused: RefusedSender | None) -> dict[str, Any]:
     return {
         "name": row.name,
         "channel": row.channel,
@@ -63,6 +66,12 @@ def _identity(row: Identity) -> dict[str, Any]:
         "reply_to": row.reply_to,
         "default": row.default,
         "signed": bool(row.dkim_selector),
+        "refused": refused
+        and {
+            "since": as_text(refused.since),
+            "campaigns": refused.campaigns,
+            "reason": str(refused.reason),
+        },
     }
 
 
