@@ -346,14 +346,22 @@ _ENHANCED = re.compile(r"([245]\.\d{1,3}\.\d{1,3})(?: |$)")
 _ENHANCED_BEHIND = re.compile(r"\(#(5\.\d{1,3}\.\d{1,3})\)")  # as qmail writes it
 
 
-def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Collection[str] = ()) -> Outcome:
+def classify_smtp(
+    phase: SmtpPhase,
+    code: int,
+    text: str,
+    recipient_codes: Collection[str] = (),
+    *,
+    sender: str = "",
+    recipient: str = "",
+) -> Outcome:
     """Return the outcome of an SMTP reply that ends a transaction. `text`: without the code, lines joined by blanks.
 
     Replies up to `mail` concern the session, not the recipient, so they refuse no message. Nor do later replies about
     our reputation, rate or rights, which would mark every recipient as failed. Such a reply to one recipient may speak
     for that recipient's domain alone, so its receiver waits first (campaigns/engine/claiming/receiver_waits.py), unless
     it speaks of our login, sender or account at the relay. `recipient_codes`: basic or enhanced codes that this relay
-    uses only for the recipient or the mail.
+    uses only for the recipient or the mail. `sender`, `recipient`: the addresses of the envelope, as in judge_reply.
     """
     if phase == "dot" and 200 <= code < 300:
         return Accepted(_relay_evidence(code, text))
@@ -361,7 +369,8 @@ def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Colle
     late = phase in ("rcpt", "data", "dot")
     enhanced = _ENHANCED.match(text) or _ENHANCED_BEHIND.search(text)
     detail = enhanced[1] if enhanced else ""
-    judged = judge_reply(code, text, detail, is_early=False if phase == "rcpt" else None if late else True)
+    is_early = False if phase == "rcpt" else None if late else True
+    judged = judge_reply(code, text, detail, is_early=is_early, sender=sender, recipient=recipient)
     if 400 <= code < 500:
         ours = follows_from(judged.cause, AnswerProof.DEFERRED, alone=judged.alone).waits
         wait = max(RETRY_DEFAULT, capacity_wait(judged.wait, text)) if ours else RETRY_DEFAULT

@@ -15,6 +15,7 @@ import pytest
 from vendors.causes import NAMES, AnswerCause, Judgement, _judge_said, judge_code, judge_reply
 from vendors.causes.reading import BLAMED, PAIRS
 from vendors.causes.services import find_service
+from vendors.outcomes import NotSent, Refused, classify_smtp
 
 CORPUS = Path(__file__).with_name("corpus")
 AT_LEAST = 400
@@ -272,6 +273,26 @@ def test_a_deferral_that_names_nobody_is_the_servers_whatever_its_code() -> None
         assert judge_reply(451, text) == Judgement(AnswerCause.VENDOR, alone=True)
     assert judge_reply(451, "4.7.1 Messages from your server are temporarily deferred").cause == "us"
     assert judge_reply(451, "4.7.0 Problem on SPF lookup").cause == "vendor"
+
+
+@pytest.mark.parametrize("quoted", ["back@ours.example", "Back@Ours.example"])
+def test_an_answer_that_quotes_the_senders_address_alone_speaks_of_the_sender(quoted: str) -> None:
+    def judged(text: str) -> str:
+        return judge_reply(550, text, sender="back@ours.example", recipient="ann@example.org").cause.value
+
+    assert judged(f"5.1.1 <{quoted}>: User unknown") == "us"
+    assert judged(f"<{quoted}> is disabled") == "us"
+    assert judged("5.1.1 <ann@example.org>: User unknown") == "recipient"
+    assert judged(f"5.1.1 <ann@example.org>: User unknown (from <{quoted}>)") == "recipient"
+    assert judged("5.1.1 <bob@example.org>: User unknown") == "recipient"
+    assert judge_reply(550, f"5.1.1 <{quoted}>: User unknown").cause == "recipient"
+
+
+def test_the_senders_address_reaches_the_judge_of_a_relays_reply() -> None:
+    reply = "5.1.1 <back@ours.example>: no such user"
+    assert type(classify_smtp("rcpt", 550, reply, recipient="ann@example.org")) is Refused
+    outcome = classify_smtp("rcpt", 550, reply, sender="back@ours.example", recipient="ann@example.org")
+    assert type(outcome) is NotSent and outcome.cause == "us"
 
 
 def test_a_text_that_begins_with_a_code_is_a_servers() -> None:

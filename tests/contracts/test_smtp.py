@@ -65,6 +65,19 @@ def test_a_refused_recipient_does_not_cost_the_connection(loop: str, pipelining:
 
 
 @EACH_LOOP
+@pytest.mark.parametrize(("quoted", "is_refused"), [("us@example.org", False), ("bad-1@example.org", True)])
+def test_a_relay_that_quotes_the_sender_speaks_of_the_sender(loop: str, quoted: str, is_refused: bool) -> None:
+    async def story() -> None:
+        says = {"rcpt": say(f"550 5.1.1 <{quoted}>: no such user")}
+        async with MisbehavingSmtp(says) as relay, opened(settings(relay.port)) as adapter:
+            [outcome] = await adapter.send([letter("bad-1")])
+        assert isinstance(outcome, Refused if is_refused else NotSent)
+        assert outcome.cause == ("recipient" if is_refused else "us")
+
+    run(loop, story)
+
+
+@EACH_LOOP
 def test_the_relay_stores_the_mail_that_was_meant(loop: str) -> None:
     async def story() -> None:
         async with MisbehavingSmtp() as relay, opened(settings(relay.port)) as adapter:

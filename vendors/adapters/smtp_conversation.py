@@ -58,6 +58,7 @@ class Conversation(Wire):
         self.discards = False
         """The relay has answered one command, but not those written in the same packet."""
         self._pipelining, self._recipient_codes = pipelining, recipient_codes
+        self._envelope = Envelope("", "")
         self._mails_left = mails
         self._reusable = False
         self._stale = False
@@ -117,7 +118,7 @@ class Conversation(Wire):
         `following`: envelope of the next mail, if one follows immediately; with PIPELINING (RFC 2920) it is written
         together with the end of this mail. Raises CallError.
         """
-        self.written = False
+        self.written, self._envelope = False, envelope
         if not self._takes_recipient(envelope):
             self._reusable = True
             why = "the relay takes no address with other letters than ASCII before the @"
@@ -190,7 +191,8 @@ class Conversation(Wire):
         return envelope.recipient.isascii() or "SMTPUTF8" in self._extensions
 
     def _classify_reply(self, phase: SmtpPhase, code: int, lines: list[bytes]) -> Outcome:
-        return classify_smtp(phase, code, _reply_text(lines), self._recipient_codes)
+        sender, recipient = self._envelope
+        return classify_smtp(phase, code, _reply_text(lines), self._recipient_codes, sender=sender, recipient=recipient)
 
     async def _begin_mail(self, envelope: Envelope) -> Outcome | None:
         """Send MAIL, RCPT and DATA. Returns None if the relay asks for the content, else an outcome."""

@@ -172,16 +172,36 @@ class SubjectRule:
         return Judgement(AnswerCause(cause)) if cause else None
 
 
-def judge_reply(code: int | None, text: str, enhanced: str = "", *, is_early: bool | None = None) -> Judgement:
+def judge_reply(
+    code: int | None,
+    text: str,
+    enhanced: str = "",
+    *,
+    is_early: bool | None = None,
+    sender: str = "",
+    recipient: str = "",
+) -> Judgement:
     """Judge a refusal or deferral of a mail server, or the words of a bounce.
 
     `code`: the basic code, if known. `enhanced`: the code of RFC 3463; if "", the first one in the text counts.
     `is_early`: True if the server does not know the recipient yet, so the answer is not about the recipient; False if
-    it answers RCPT; None if neither is known. Addresses and links in the text are not read. Known names of vendors'
-    codes decide before anything else, then the reply of another server that the text quotes, then the whole text.
+    it answers RCPT; None if neither is known. `sender`, `recipient`: the addresses of the envelope, or "": an answer
+    that quotes the sender's alone speaks of the sender. Other addresses and links in the text are not read. Known names
+    of vendors' codes decide before anything else, then the reply of another server that the text quotes, then the whole
+    text.
     """
     said = text[:TEXT_MAX]
+    if sender and "@" in said:
+        said = _name_sender(said, sender, recipient)
     return _judge_said(code, _ADDRESS.sub(_MARK, said) if "@" in said else said, enhanced, is_early)
+
+
+def _name_sender(text: str, sender: str, recipient: str) -> str:
+    """Return the text with the sender's address as words, if it quotes that address and not the recipient's."""
+    quoted = {address.casefold() for address in _ADDRESS.findall(text)}
+    if sender.casefold() not in quoted or recipient.casefold() in quoted:
+        return text
+    return re.sub(re.escape(sender), "sender address", text, flags=re.IGNORECASE)
 
 
 @lru_cache(maxsize=512)  # a server says the same of many recipients, but for their addresses
