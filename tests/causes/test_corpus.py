@@ -63,6 +63,10 @@ class Reply:
 
 @cache
 def replies() -> list[Reply]:
+    return [one for path in sorted(CORPUS.glob("*.toml")) for one in read_replies(path)]
+
+
+def read_replies(path: Path) -> list[Reply]:
     return [
         Reply(
             origin["name"],
@@ -75,7 +79,6 @@ def replies() -> list[Reply]:
             origin.get("service", ""),
             origin.get("reported", False),
         )
-        for path in sorted(CORPUS.glob("*.toml"))
         for origin in tomllib.loads(path.read_text("utf-8"))["origin"]
         for one in origin["replies"]
     ]
