@@ -30,6 +30,7 @@ MISSED = """\
 [Known limits](explanation/capacity.md#known-limits) explains the goals that are missed.
 """
 SECTION = re.compile(r"^### (`[^`\n]+`)\n.*?(?=^### |\Z)", re.MULTILINE | re.DOTALL)
+TABLE = re.compile(r"^\| (?!Measurement \||---)(\S[^|\n]*?) \| [^\n]*\n(?:\|  \| [^\n]*(?:\n|\Z))*", re.MULTILINE)
 MEASURED = re.compile(r"^(\d{4}-\d\d-\d\d) \d\d:\d\d UTC, load ([\d.]+) before it began\.$", re.MULTILINE)
 ROWS_MAX = 8
 """Rows of one measurement on the page; of a longer one the largest figures are shown."""
@@ -128,9 +129,17 @@ def aimed_at(claim: Claim) -> str:
 
 
 def sections(tables: list[Kept], former: str) -> list[str]:
-    """All sections: those of the former page in their places, with the figures measured since, then new ones."""
-    found = {part[1]: part[0].rstrip() + "\n" for part in SECTION.finditer(former.partition("## All figures")[2])}
-    return list((found | {module(group[0]): section(group) for group in by_command(tables)}).values())
+    """All sections: those of the former page in their places, with the figures measured since, then new ones.
+
+    A table of the former page that another command has measured since is left out.
+    """
+    titles, made = {named(kept) for kept in tables}, {module(group[0]): section(group) for group in by_command(tables)}
+    found = dict[str, str]()
+    for part in SECTION.finditer(former.partition("## All figures")[2]):
+        left = TABLE.sub(lambda rows: "" if rows[1] in titles else rows[0], part[0])
+        if part[1] in made or TABLE.search(left):
+            found[part[1]] = left.rstrip() + "\n"
+    return list((found | made).values())
 
 
 def page(tables: list[Kept], former: str = "") -> str:

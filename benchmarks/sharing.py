@@ -15,7 +15,7 @@ vendor's own mailcasters and two sending processes; the receiver is benchmarks/s
 - `edited`: A and B have endless lists, B's weight goes from 1 to 3 meanwhile. Prints the shares of each 30 s.
 - `weights`: ten sponsors with weights 1 to 10, and mailcasters for all of them. Prints how far the shares of each 30 s
   are from the weights.
-- `turns`: the same with the four mailcasters of a new vendor, where they take turns.
+- `turns`, `20-turns`: the same with the mailcasters of a new vendor, where they take turns.
 """
 
 import io
@@ -241,7 +241,8 @@ def tell_off(title: str, found: Sequence[int]) -> float:
 
 def measure_weights(shared: Shared, more_casters: int) -> None:
     """more_casters: beside a new vendor's own. A sponsor without a mailcaster gets no part of the limit."""
-    weights = range(1, 11)
+    weights, (units, seconds) = range(1, 11), shared.limit or (0, 0)
+    title = f"Sharing, {units} in {seconds} s: weights 1 to 10, {more_casters} more mailcasters"
     shared.add_casters(more_casters)
     for weight in weights:
         shared.add_sponsor(f"S{weight}", weight)
@@ -251,16 +252,12 @@ def measure_weights(shared: Shared, more_casters: int) -> None:
     began = time.monotonic()
     for window in range(4):
         found = count_shares(shared, [f"w{weight}x" for weight in weights], began + window * WINDOW)
-        tell_off(f"Sharing, 60 in 1 s, weights 1 to 10, {more_casters} more mailcasters, {WINDOW:.0f} s", found)
+        tell_off(f"{title}, {WINDOW:.0f} s", found)
     whole = [within(shared.times_of(f"w{weight}x"), began, began + 4 * WINDOW) for weight in weights]
     used = shared.used(began, began + 4 * WINDOW)
     off = tell_off("  together", whole)
     console.print(f"  used {used:.2f}")
-    keep(
-        f"Sharing, 60 in 1 s: weights 1 to 10, {more_casters} more mailcasters",
-        "%",
-        {"farthest from its share": [100 * off]},
-    )
+    keep(title, "%", {"farthest from its share": [100 * off]})
     shared.stop_all()
 
 
@@ -285,6 +282,7 @@ CASES: dict[str, tuple[tuple[int, int] | None, Callable[[Shared], None]]] = {
     "edited": ((60, 1), measure_edit),
     "weights": ((60, 1), lambda shared: measure_weights(shared, 9)),
     "turns": ((60, 1), lambda shared: measure_weights(shared, 0)),
+    "20-turns": ((20, 1), lambda shared: measure_weights(shared, 0)),
 }
 
 

@@ -70,6 +70,23 @@ def test_what_was_not_measured_again_stays_where_it_stands(tmp_path: Path) -> No
     assert page(latest(file), text) == text
 
 
+def test_what_another_command_has_measured_since_stands_there_alone(tmp_path: Path) -> None:
+    former, file = tmp_path / "former", tmp_path / "results"
+    for title in ("First", "Second", "Third"):
+        kept(former, title, {"a": [1.0], "b": [2.0]})
+    kept(former, "Alone", {"a": [1.0]}, command="python -m benchmarks.two")
+    kept(file, "Second", {"a": [5.0], "b": [6.0]}, command="python -m benchmarks.one 2")
+    kept(file, "Alone", {"a": [7.0]}, command="python -m benchmarks.one 2")
+    text = page(latest(file), page(latest(former)))
+    assert row(text, "Second, messages/s")[2] == "5.00" and row(text, "Alone, messages/s")[2] == "7.00"
+    assert [line.split("|")[3].strip() for line in text.splitlines() if line.startswith("|  | b |")] == [
+        "2.00", "2.00", "6.00",
+    ]  # fmt: skip
+    headings = [line for line in text.splitlines() if line.startswith("### ")]
+    assert headings == ["### `benchmarks.one 1`", "### `benchmarks.one 2`"]
+    assert page(latest(file), text) == text
+
+
 def test_the_page_in_docs_loses_nothing_when_something_new_is_measured(tmp_path: Path) -> None:
     text, file = Path("docs/benchmarks.md").read_text(), tmp_path / "results"
     kept(file, "Nothing", {"a": [1.0]}, command="python -m benchmarks.nothing")
