@@ -13,7 +13,7 @@ from campaigns.engine.dispatch.dispatcher import notify_vendors
 from campaigns.engine.sending import stream
 from campaigns.engine.turns.leavers import Leaf, Waiter, choose_leavers
 from campaigns.engine.turns.order import VendorClasses
-from campaigns.models import ClassTurn, Job, Message
+from campaigns.models import ClassTurn, Job, Message, SponsorTurn
 from tests import factories
 from tests.faults.checker import judge, sums
 from tests.faults.sending import CONCURRENCY, being_sent, login, send_the_rest
@@ -108,6 +108,23 @@ def test_a_leaf_that_waits_for_the_next_window_gives_way_at_once(
     assert len(calls_of(long, vendor)) == 1
 
 
+def test_a_leaf_gives_way_after_its_portion_however_long_the_time_slice_is(
+    vendor: Sandbox, credential: Credential, caster: Mailcaster, settings: Any
+) -> None:
+    settings.TURN_SECONDS = 3600.0
+    dispatched(credential, 200)
+    long = next_of(caster)
+    with being_sent(long) as sending:
+        wait_until(lambda: calls_of(long, vendor), "it is being sent")
+        other = dispatched(credential, 200)
+        assert result_of(sending, "its sender ends").left
+    long.refresh_from_db()
+    assert (long.status, long.waits_for) == ("DISPATCHED", stream.GIVES_WAY)
+    assert long.next_message and long.next_message < long.end
+    assert turns_of(long) == len(calls_of(long, vendor)), "all is charged before the next one is chosen"
+    assert next_of(caster).pk == other.pk
+
+
 @pytest.mark.parametrize("whose", ["its own", "another"])
 def test_a_leaf_gives_way_to_a_higher_class_before_its_time_slice_has_passed(
     whose: str, vendor: Sandbox, credential: Credential, caster: Mailcaster, settings: Any
@@ -130,8 +147,8 @@ def test_a_leaf_gives_way_to_a_higher_class_before_its_time_slice_has_passed(
     assert sums().total() == long.accepted + letter.accepted == 61
 
 
-@pytest.mark.parametrize("classes", [(URGENT, BULK), (URGENT, URGENT), (USUAL, BULK)])
-def test_a_leaf_does_not_give_way_to_its_own_or_a_lower_class_within_its_time_slice(
+@pytest.mark.parametrize("classes", [(URGENT, BULK), (USUAL, BULK)])
+def test_a_leaf_does_not_give_way_to_a_lower_class_within_its_time_slice(
     classes: tuple[int, int], vendor: Sandbox, credential: Credential, caster: Mailcaster, settings: Any
 ) -> None:
     settings.TURN_SECONDS = 3600.0
@@ -282,6 +299,28 @@ def test_a_bulk_list_keeps_its_floor_while_an_urgent_one_is_sent(vendor: Sandbox
     assert judge(vendor.books()) == []
 
 
+@pytest.mark.slow("processes")
+@pytest.mark.timeout(400)
+def test_three_sponsors_share_one_mailcaster_by_their_weights(vendor: Sandbox) -> None:
+    """Time slices never end. The order of the calls tells how much each was given."""
+    credential = login(vendor.url, (40, 1.0))
+    factories.caster(credential.vendor, kind="small-priority")
+    jobs = [dispatched(credential, 400) for _ in range(3)]
+    for weight, job in enumerate(jobs, start=1):
+        SponsorTurn.objects.create(vendor=credential.vendor, sponsor_id=job.sponsor_id, weight=weight)
+    with worker(queues=f"hub,{credential.vendor.queue}", TURN_SECONDS="3600"), sweeping():
+        notify_vendors([credential.vendor_id])
+        wait_until(lambda: all_logged(jobs[2:]), "the list of the heaviest is logged")
+        configuration.replace_rate_limits(credential.vendor, None, [(1000, 1.0)])
+        wait_until(lambda: all_logged(jobs), "all are logged")
+    places = [calls_of(job, vendor) for job in jobs]
+    first, last = max(calls[0] for calls in places), places[2][-1]
+    shares = [sum(first <= place <= last for place in calls) for calls in places]
+    for weight, share in enumerate(shares, start=1):
+        assert abs(share - sum(shares) * weight / 6) <= 0.1 * sum(shares), shares
+    assert judge(vendor.books()) == []
+
+
 SMALL, LARGE = "small-only", "large-only"
 LEAF = Leaf(1, 1, 1, 100.0, 2.0, "small-priority", 9.0)
 WAITER = Waiter(2, 1, 0.0, has_small=True, has_large=False)
@@ -314,6 +353,9 @@ WAITER = Waiter(2, 1, 0.0, has_small=True, has_large=False)
         ([LEAF, LEAF._replace(job=2, sponsor=2)], [WAITER], [], set()),
         ([LEAF._replace(age=2.5)], [WAITER._replace(sponsor=number) for number in (2, 3)], [], {1}),
         ([LEAF._replace(age=1.5)], [WAITER._replace(sponsor=number) for number in range(2, 30)], [], set()),
+        ([LEAF._replace(age=0.1, is_spent=True)], [WAITER], [], {1}),
+        ([LEAF._replace(age=0.1, is_spent=True)], [WAITER._replace(given=101.0)], [], set()),
+        ([LEAF._replace(age=0.1, is_spent=True), LEAF._replace(job=2, sponsor=2)], [WAITER], [], set()),
         ([LEAF._replace(age=1.5)], [WAITER._replace(given=101.0, mail_class=URGENT)], [], {1}),
         ([LEAF._replace(age=1.5)], [WAITER._replace(sponsor=1, mail_class=USUAL)], [], {1}),
         ([LEAF._replace(age=0.5)], [WAITER._replace(mail_class=URGENT)], [], set()),

@@ -356,6 +356,7 @@ class Contexts:
             yield one
         finally:
             self._followed.discard(one)
+            place.count_time()
 
     async def close(self) -> None:
         await self._confirmations.close()
@@ -364,13 +365,17 @@ class Contexts:
             self._reading = None
 
     async def _read(self) -> None:
+        due = time.monotonic() + FIND_OUT
         while True:
-            await asyncio.sleep(FIND_OUT)
+            is_quick = not await self._slices.wait(due - time.monotonic())
             streams = list(self._followed)
             try:
-                await self._slices.tick(one.place for one in streams)
+                await self._slices.tick((one.place for one in streams), is_quick)
             except Exception as error:  # the next one charges what this one could not, and nobody gives way until then
                 log.info("what sponsors were given is not charged yet: %s", error)
+            if time.monotonic() < due:
+                continue
+            due = time.monotonic() + FIND_OUT
             if not streams:
                 continue
             try:

@@ -207,6 +207,7 @@ class JointClaims:
             return
         for one, came in zip(served, found, strict=True):
             if came is None:
+                one.ask.note_bound()
                 group.queue_again(one)
             elif one.answer.cancelled() and not isinstance(came, Exception):
                 self._let_go(group.scope, came)

@@ -1,42 +1,84 @@
-"""Time slices of the streams of an event loop, and the units given to their sponsors (campaigns/engine/turns).
+"""Time slices and portions of the streams of an event loop, and the units given to sponsors (campaigns/engine/turns).
 
 Once a second one statement charges the given units, and another one looks for leaves of the process that give way. The
-second one is made only for vendors with a stream that may give way.
+second one is made only for vendors with a stream that may give way. Where a limit binds and others wait, a stream is
+given a portion of units. Once that is used up, both statements are made at once.
 """
 
+import asyncio
 import logging
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from psycopg import AsyncConnection
 
+from campaigns.engine.threads import happens
 from campaigns.engine.turns import charges, leavers
-from campaigns.engine.turns.leavers import Leaf, Waiter
+from campaigns.engine.turns.leavers import Leaf, Portions, Waiter, choose_leavers
 from campaigns.engine.turns.order import VendorClasses
 
 log = logging.getLogger(__name__)
 ALIVE = 2.5  # heartbeats; a leaf without any for longer cannot give way
+BOUND_SECONDS = 3.0  # after a stream waited for permits, its vendor's streams are given portions
+KEPT_SECONDS = 5.0  # that a vendor which others wait for is looked at without a stream here
+SOON, IDLE_SHARE = 0.1, 10.0  # seconds between two looks at least, and as a multiple of what the last one took
+QUICK = 0.25  # seconds between looks where a limit binds: newcomers need not miss its next window
 
 
 class StreamSlice:
     """A stream's place at a vendor. gives_way: it ends its turn, and continues later.
 
-    wake: called once it gives way, as the stream may wait for permits until then.
+    portion: units until the next look; None: as many as there are permits. wake: called once it gives way, as the
+    stream may wait for permits until then. renewed: set after a look.
     """
 
     def __init__(self, slices: "Slices", job_id: int, vendor_id: int, sponsor_id: int, mail_class: int) -> None:
         self._slices, self.job_id, self.vendor_id, self.sponsor_id = slices, job_id, vendor_id, sponsor_id
         self.mail_class = mail_class
-        self.began = time.monotonic()
+        self.began = self._counted_at = time.monotonic()
         self.gives_way = False
         self.wake: Callable[[], None] = _sleep_on
+        self.renewed = asyncio.Event()
+        self.portion = slices.find_portion(self)
 
     def charge(self, units: int) -> None:
         """Charge the sponsor for these units with the next statement."""
-        self._slices.given.add(*self.whose, units)
+        self._slices.given.add(*self.whose, units, alone=self.vendor_id in self._slices.alone)
+        if self.portion is not None:
+            self.portion -= units
+            if self.is_spent:
+                self.renewed.clear()
+                self._slices.look_soon()
+
+    @property
+    def is_spent(self) -> bool:
+        return self.portion is not None and self.portion < 1
+
+    def renew(self, gives_way: bool, had_portion: bool) -> None:
+        """Take over what a look found. had_portion: it had its portion then."""
+        self.gives_way = gives_way
+        if self.portion is None or had_portion:
+            self.portion = self._slices.find_portion(self)
+        if gives_way or not self.is_spent:
+            self.renewed.set()
+        if gives_way:
+            self.wake()
+
+    def cut(self, messages: int) -> int:
+        """Return how many of so many messages the portion allows."""
+        return messages if self.portion is None else min(messages, max(1, self.portion))
+
+    def note_bound(self) -> None:
+        """Note that a limit binds: the stream did not get the permits it asked for."""
+        self._slices.bound_at[self.vendor_id] = time.monotonic()
+
+    def count_time(self) -> None:
+        """Note the time of the stream since the last call."""
+        now = time.monotonic()
+        self._slices.given.add_time(self.whose, now - self._counted_at)
+        self._counted_at = now
 
     @property
     def whose(self) -> tuple[int, int, int]:
@@ -49,30 +91,87 @@ class StreamSlice:
 
 
 class Slices:
-    """Charges and looks for all streams of an event loop. rows: executes statements like a database connection."""
+    """Charges and looks for all streams of an event loop. rows: executes statements like a database connection.
+
+    alone: vendors where nobody else waited at the last look. bound_at: when a limit of a vendor bound last, in seconds
+    of time.monotonic.
+    """
 
     def __init__(self, rows: Any) -> None:
         self._rows = rows
-        self._charged_at = time.monotonic()
         self.given = charges.UnitsGiven()
+        self.alone: frozenset[int] = frozenset()
+        self.bound_at: dict[int, float] = {}
+        self._shared: dict[int, tuple[float, Portions]] = {}  # by vendor, with the time of its last stream here
+        self._hurried = asyncio.Event()
+        self._next_at = 0.0  # seconds of time.monotonic
 
-    async def tick(self, places: Iterable[StreamSlice]) -> None:
-        """Charge the units given since the last tick, and tell the places that give way."""
-        there = list(places)
-        await self._charge(Counter(one.whose for one in there))
-        slice_seconds, now = settings.TURN_SECONDS, time.monotonic()
-        old = {one.vendor_id for one in there if slice_seconds and one.may_give_way(now, slice_seconds)}
-        leaving = await read_leavers(self._rows, sorted(old), slice_seconds) if old else frozenset()
+    def look_soon(self) -> None:
+        """End the wait for the next look."""
+        self._hurried.set()
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for so long, or until a stream has had its portion. False: it is only time for a quick look."""
+        until = time.monotonic() + seconds
+        quick = any(self.is_bound(vendor) for vendor in self.bound_at)
+        if await happens(self._hurried, max(0.0, min(seconds, QUICK) if quick else seconds)) or quick:
+            await asyncio.sleep(max(0.0, min(self._next_at, until) - time.monotonic()))
+        return self._hurried.is_set() or time.monotonic() >= until
+
+    def is_bound(self, vendor_id: int) -> bool:
+        """Tell if a limit of the vendor binds its streams here."""
+        return time.monotonic() - self.bound_at.get(vendor_id, -BOUND_SECONDS) < BOUND_SECONDS
+
+    def find_portion(self, place: StreamSlice) -> int | None:
+        """Return the portion of a stream by the last look at its vendor."""
+        is_shared = self.is_bound(place.vendor_id) and settings.TURN_SECONDS
+        shared = self._shared.get(place.vendor_id) if is_shared else None
+        return shared[1].of(place.mail_class, place.sponsor_id) if shared else None
+
+    def _find_clock(self, vendor_id: int, mail_class: int) -> float:
+        shared = self._shared.get(vendor_id)
+        return shared[1].clock(mail_class) if shared else 0.0
+
+    async def tick(self, places: Iterable[StreamSlice], quick: bool = False) -> None:
+        """Charge the units given since the last tick, and tell the places that give way.
+
+        quick: charge nothing, and look only where a limit binds.
+        """
+        began, there = time.monotonic(), list(places)
+        try:
+            if not quick:
+                self._hurried.clear()
+                for one in there:
+                    one.count_time()
+                await self._charge()
+            await self._look(there, quick)
+        finally:
+            now = time.monotonic()
+            self._next_at = now + max(SOON, IDLE_SHARE * (now - began))
+
+    async def _look(self, there: list[StreamSlice], quick: bool) -> None:
+        seconds, now = settings.TURN_SECONDS, time.monotonic()
+        here = {one.vendor_id for one in there}
+        kept = {vendor for vendor, (at, _) in self._shared.items() if vendor in here or now - at < KEPT_SECONDS}
+        asked = kept | {one.vendor_id for one in there if one.may_give_way(now, seconds)} if seconds else set[int]()
+        asked = {vendor for vendor in asked if self.is_bound(vendor)} if quick else asked
+        spent = {one.job_id for one in there if one.is_spent and not quick}  # a quick look has charged nothing
+        leaving = set[int]()
+        seen = await read_vendors(self._rows, sorted(asked)) if asked else {}
+        self.alone = self.alone - asked | (asked - seen.keys())
+        seen_at = {vendor: at for vendor, (at, _) in self._shared.items()}
+        self._shared = {vendor: one for vendor, one in self._shared.items() if vendor not in asked and vendor in kept}
+        for vendor, (classes, waiters, all_leaves, idle, lower_most) in seen.items():
+            leaves = [leaf._replace(is_spent=leaf.job in spent) for leaf in all_leaves]
+            leaving |= choose_leavers(classes, waiters, leaves, idle, seconds, lower_most)
+            at = now if vendor in here else seen_at[vendor]
+            self._shared[vendor] = at, Portions(classes, waiters, leaves)
         for one in there:
-            one.gives_way = one.job_id in leaving
-            if one.gives_way:
-                one.wake()
+            if one.vendor_id in asked or not quick:
+                one.renew(one.job_id in leaving, one.job_id in spent)
 
-    async def _charge(self, streams: "Counter[tuple[int, int, int]]") -> None:
-        now = time.monotonic()
-        charged = self.given.take(streams, now - self._charged_at)
-        self._charged_at = now
-        if charged:
+    async def _charge(self) -> None:
+        if charged := self.given.take(self._find_clock):
             try:
                 await self._rows.run(lambda connection: connection.execute(charges.CHARGE, charged), over=_soon)
             except Exception:
@@ -88,14 +187,24 @@ def _soon() -> bool:
     return True  # a locked row is charged with the next tick; contexts do not wait for it
 
 
-async def read_leavers(connection: AsyncConnection[Any], vendor_ids: list[int], seconds: float) -> frozenset[int]:
-    """Return the running leaves of these vendors that give way now. seconds: the time slice."""
+class SeenVendor(NamedTuple):
+    """A vendor with work of several sponsors or classes; see leavers.WATCH."""
+
+    classes: VendorClasses
+    waiters: list[Waiter]
+    leaves: list[Leaf]
+    idle: list[str]
+    lower_most: int | None
+
+
+async def read_vendors(connection: AsyncConnection[Any], vendor_ids: list[int]) -> Mapping[int, SeenVendor]:
+    """Return those of these vendors that have work of several sponsors or classes."""
     params = {"vendors": vendor_ids, "alive": ALIVE * settings.HEARTBEAT_SECONDS}
     rows = await (await connection.execute(leavers.WATCH, params)).fetchall()
-    found = set[int]()
-    for _, state, waiters, leaves, idle, lower_most in rows:
-        classes = VendorClasses.read(state)
-        found |= leavers.choose_leavers(
-            classes, [Waiter(*one) for one in waiters or ()], [Leaf(*one) for one in leaves], idle, seconds, lower_most
+    return {
+        vendor: SeenVendor(
+            VendorClasses.read(state), [Waiter(*one) for one in waiters or ()], [Leaf(*one) for one in leaves], idle,
+            lower_most,
         )
-    return frozenset(found)
+        for vendor, state, waiters, leaves, idle, lower_most in rows
+    }  # fmt: skip

@@ -25,12 +25,16 @@ def _nothing_more(asked: int) -> int:
     return 0
 
 
+def _unnoted() -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class WantedClaim:
     """The request of a stream. served: the time of its last permits (seconds of time.monotonic).
 
     most: returns how many messages it can call; called at the start of its round. more: how many it could call next,
-    given how many it asks for now. allowed: called just before the
+    given how many it asks for now. note_bound: called when a limit makes it wait. allowed: called just before the
     claim; if it returns False, nothing is claimed for the stream. probe: the number of the probe that the stream has
     taken of a braked credential (vendors/condition/brake.py). The other fields are those of claims.ToClaim.
     """
@@ -46,6 +50,7 @@ class WantedClaim:
     destination: int | None = None
     probe: int | None = None
     more: Callable[[int], int] = _nothing_more
+    note_bound: Callable[[], None] = _unnoted
 
     def asked(self, permits: int) -> ToClaim:
         most, units = self.claimer.fitting(permits)

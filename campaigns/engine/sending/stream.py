@@ -41,7 +41,7 @@ from campaigns.engine.refusal_runs.run_rows import RunKey
 from campaigns.engine.sending import recording
 from campaigns.engine.sending.call_pool import CallPool
 from campaigns.engine.sending.recording import NO_DATABASE, CallResult, Recorder
-from campaigns.engine.threads import cut_off
+from campaigns.engine.threads import cut_off, happens
 from vendors import alarms, health
 from vendors.adapters.base import one_unit
 from vendors.condition import brake
@@ -286,6 +286,9 @@ class Stream:
             if self._cursor >= self._job.end:  # what waits may still be given back
                 await self._pool.wait(0.2)
                 return None
+            if self._followed.place.is_spent:
+                await happens(self._followed.place.renewed, 0.2)
+                return None
             self._pool.claims_ahead = self._may_claim_ahead()
             await self._pool.wait_for_free()
         ready = self._pool.free and not self._pool.has_enough
@@ -494,7 +497,7 @@ class Stream:
                 return await self._await_receivers(self._receiving)
         ask = WantedClaim(
             job.lease, self._cursor, job.end, self._closing(), self._claimer, self._served, most, self._may_claim,
-            job.destination, probe, self._more,
+            job.destination, probe, self._more, self._followed.place.note_bound,
         )  # fmt: skip
         asked = read_ticks()
         answer = await self._joint.claim(seen, self._adoptions, self._hold, ask)
@@ -506,6 +509,7 @@ class Stream:
         self._claim_took = read_ticks() - asked
         if len(answer.permits) < self._asked_for:
             self._bound_at = self._served
+            self._followed.place.note_bound()
         await self._use(answer, ask.closes, asked)
         return None
 
@@ -564,11 +568,13 @@ class Stream:
     def _most(self) -> int:
         """Return how many messages to ask permits for, at most those left: spare permits would delay other jobs."""
         self._asked_for = max(1, min(self._pool.free, self._unclaimed))
+        self._asked_for = self._followed.place.cut(self._asked_for)
         return self._asked_for
 
     def _more(self, asked: int) -> int:
         """Return how many more messages than these could be called once all calls have ended."""
-        return max(0, min(self._pool.in_flight + asked, self._unclaimed - asked))
+        more = max(0, min(self._pool.in_flight + asked, self._unclaimed - asked))
+        return max(0, self._followed.place.cut(asked + more) - asked)
 
     @property
     def _unclaimed(self) -> int:

@@ -1,6 +1,6 @@
 """Charges sponsors and classes for the units given to them at a vendor."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.db import connection
@@ -30,14 +30,18 @@ UNOPPOSED = f"""NOT EXISTS (
             AND ({has_job("t.vendor_id", WAITING, "NULL")} OR {has_job("t.vendor_id", SMALL, "NOT NULL")}))"""
 _GIVEN = """greatest(t.given, (SELECT max(clock) FROM campaigns_classturn c
             WHERE c.vendor_id = t.vendor_id AND c.mail_class = t.mail_class)) + excluded.given"""
+# Nobody else waited at the last look of the process. Its sponsor could not know better, and owes nothing.
+_ALONE = """EXISTS (SELECT FROM given g WHERE g.alone AND g.vendor = t.vendor_id AND g.mail_class = t.mail_class
+            AND g.sponsor = t.sponsor_id)"""
 CREDIT_SECONDS = 5  # a class saves up its share of this many seconds
 # Rows in the order of their keys, as two processes charge the same ones. A lower class owes at most the vendor's units
 # of a second, or twice the most it may save up: then it waits for some seconds, and no longer.
 CHARGE = f"""
 WITH given AS (
-    SELECT vendor, sponsor, mail_class, units, rate
+    SELECT vendor, sponsor, mail_class, units, rate, alone, clock
     FROM unnest(%(vendors)s::bigint[], %(sponsors)s::bigint[], %(classes)s::smallint[], %(units)s::float8[],
-        %(rates)s::float8[]) AS a(vendor, sponsor, mail_class, units, rate)
+            %(rates)s::float8[], %(alone)s::boolean[], %(clocks)s::float8[])
+        AS a(vendor, sponsor, mail_class, units, rate, alone, clock)
 ), credited AS (
     INSERT INTO campaigns_classcredit AS k (vendor_id, mail_class, credit, most, least)
     SELECT s.vendor, c.mail_class, s.share
@@ -52,12 +56,12 @@ WITH given AS (
         credit = greatest(excluded.least, least(excluded.most, k.credit + excluded.credit))
 )
 INSERT INTO campaigns_classturn AS t (vendor_id, mail_class, sponsor_id, given, clock, rate)
-SELECT g.vendor, g.mail_class, g.sponsor, g.units / coalesce(n.weight, 1), 0, g.rate
+SELECT g.vendor, g.mail_class, g.sponsor, g.units / coalesce(n.weight, 1), g.clock, g.rate
 FROM given g LEFT JOIN campaigns_sponsorturn n ON n.vendor_id = g.vendor AND n.sponsor_id = g.sponsor
 ORDER BY 1, 2, 3
 ON CONFLICT (vendor_id, mail_class, sponsor_id) DO UPDATE
-SET given = {_GIVEN}, rate = (3 * t.rate + excluded.rate) / 4,
-    clock = CASE WHEN {UNOPPOSED} THEN {_GIVEN} ELSE t.clock END
+SET given = {_GIVEN}, rate = CASE WHEN t.rate = 0 THEN excluded.rate ELSE (3 * t.rate + excluded.rate) / 4 END,
+    clock = greatest(t.clock, excluded.clock, CASE WHEN {_ALONE} OR {UNOPPOSED} THEN {_GIVEN} END)
 """
 
 
@@ -66,35 +70,48 @@ class UnitsGiven:
 
     def __init__(self) -> None:
         self._units: dict[tuple[int, int, int], int] = {}
+        self._opposed = set[tuple[int, int, int]]()
+        self._seconds: dict[tuple[int, int, int], float] = {}
 
-    def add(self, vendor_id: int, sponsor_id: int, mail_class: int, units: int) -> None:
+    def add(self, vendor_id: int, sponsor_id: int, mail_class: int, units: int, alone: bool = False) -> None:
+        """alone: nobody else waited at the last look."""
         key = vendor_id, sponsor_id, mail_class
         self._units[key] = self._units.get(key, 0) + units
+        if not alone:
+            self._opposed.add(key)
 
-    def take(self, streams: Mapping[tuple[int, int, int], int], seconds: float) -> dict[str, Any] | None:
+    def add_time(self, key: tuple[int, int, int], seconds: float) -> None:
+        """Note how long a stream has been there."""
+        self._seconds[key] = self._seconds.get(key, 0.0) + seconds
+
+    def take(self, find_clock: Callable[[int, int], float]) -> dict[str, Any] | None:
         """Return the parameters of CHARGE and forget them, or None if nothing was given.
 
-        streams: how many the process has of each; seconds: since the last charge.
+        find_clock: the least virtual time of a vendor and class at the last look.
         """
         units, self._units = self._units, {}
+        opposed, self._opposed = self._opposed, set()
         if not units:
             return None
-        rates = [number / max(1, streams.get(key, 0)) / max(seconds, 0.1) for key, number in units.items()]
+        rates = [number / max(0.1, self._seconds.pop(key, 0.0)) for key, number in units.items()]
         vendors, sponsors, classes = zip(*units, strict=True)
         return {
             "vendors": list(vendors), "sponsors": list(sponsors), "classes": list(map(int, classes)),
-            "units": list(map(float, units.values())), "rates": rates,
+            "units": list(map(float, units.values())), "rates": rates, "alone": [key not in opposed for key in units],
+            "clocks": [find_clock(vendor, mail_class) for vendor, _, mail_class in units],
         }  # fmt: skip
 
     def put_back(self, charged: Mapping[str, Any]) -> None:
         """Remember again what could not be charged."""
-        names = ("vendors", "sponsors", "classes", "units")
-        for vendor, sponsor, mail_class, units in zip(*(charged[name] for name in names), strict=True):
-            self.add(vendor, sponsor, mail_class, int(units))
+        names = ("vendors", "sponsors", "classes", "units", "rates", "alone")
+        for *key, units, rate, alone in zip(*(charged[name] for name in names), strict=True):
+            vendor, sponsor, mail_class = key
+            self.add(vendor, sponsor, mail_class, int(units), alone)
+            self.add_time((vendor, sponsor, mail_class), units / rate if rate else 0.0)
 
 
 def charge(vendor_id: int, sponsor_id: int, units: int, rate: float = 0.0, mail_class: int = MailClass.BULK) -> None:
-    """Charge a sponsor over Django's connection, as senders do over theirs once a second."""
+    """Charge a sponsor over Django's connection, as senders do over theirs."""
     params = {"vendors": [vendor_id], "sponsors": [sponsor_id], "classes": [int(mail_class)]}
     with connection.cursor() as cursor:
-        cursor.execute(CHARGE, {**params, "units": [float(units)], "rates": [rate]})
+        cursor.execute(CHARGE, {**params, "units": [float(units)], "rates": [rate], "alone": [False], "clocks": [0.0]})

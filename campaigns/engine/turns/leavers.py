@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from math import ceil
 from typing import NamedTuple
 
 from campaigns.engine.lifecycle import sql_list
@@ -23,6 +24,8 @@ from vendors.models import Mailcaster
 
 LOOK_SECONDS = 1.0  # of a leaf, before it gives way to a higher class, or to a sponsor without a leaf
 LEAST_SLICE_SECONDS = 2.0  # however many sponsors wait: each turn costs some statements, and calls must end
+ROUND_SECONDS = 1.5  # in which each sponsor has a turn where a limit binds, so that half a minute shows the weights
+LEAST_PORTION_SECONDS, LEAST_PORTION = 0.4, 4.0  # of a mailcaster, and units in the mean, however many sponsors wait
 # For each of these vendors with work of several sponsors or classes: its state; those that wait, [sponsor, weight,
 # given, has a small job that may go now, has a child or a parent, class]; its running leaves, [job, sponsor, weight,
 # given, rate, kind of its mailcaster, seconds since a living sender started it, class]; the kinds of its idle
@@ -55,7 +58,7 @@ WHERE EXISTS (
 
 
 class Leaf(NamedTuple):
-    """A running leaf. age: seconds since a sender started it."""
+    """A running leaf. age: seconds since a sender started it. is_spent: it has had its portion (`Portions`)."""
 
     job: int
     sponsor: int
@@ -65,6 +68,7 @@ class Leaf(NamedTuple):
     kind: str
     age: float
     mail_class: int = MailClass.BULK
+    is_spent: bool = False
 
 
 class Waiter(NamedTuple):
@@ -127,7 +131,7 @@ class _Look:
         if leaf.mail_class == one.mail_class:
             is_spare = self.running[leaf.mail_class, leaf.sponsor] > 1 and not self.has_leaf(one)
             enough = min(self.seconds, LOOK_SECONDS) if is_spare else self._slices[leaf.mail_class]
-            is_other = leaf.sponsor != one.sponsor and leaf.age >= enough
+            is_other = leaf.sponsor != one.sponsor and (leaf.is_spent or leaf.age >= enough)
             return is_other and self.key(leaf, fewer=1) > self.key(one)
         if self.classes.keeps_leaf(leaf.mail_class, self.of_class[leaf.mail_class]):
             return False
@@ -147,6 +151,45 @@ class _Look:
             self.leave(max(able, key=lambda leaf: (leaf.mail_class, self.key(leaf, fewer=1), leaf.age, leaf.job)), one)
 
 
+class Portions:
+    """The units that leaves of a vendor are given, by its last look, before they give way to sponsors behind theirs.
+
+    A portion ends a quantum of virtual time after the sponsor's own one, or after the least of those that wait without
+    a leaf. In a quantum each sponsor that has work is given its share of ROUND_SECONDS.
+    """
+
+    def __init__(self, classes: VendorClasses, waiters: Sequence[Waiter], leaves: Sequence[Leaf]) -> None:
+        self._classes = classes
+        self._running = Counter((leaf.mail_class, leaf.sponsor) for leaf in leaves)
+        both: Sequence[Leaf | Waiter] = [*leaves, *waiters]
+        self._known = {(one.mail_class, one.sponsor): (one.weight, one.given) for one in both}
+        self._waiting = [one for one in waiters if not self._running[one.mail_class, one.sponsor]]
+        self._quanta = {one.mail_class: self._quantum_of(one.mail_class, leaves) for one in self._waiting}
+
+    def _quantum_of(self, mail_class: int, leaves: Sequence[Leaf]) -> float:
+        weights = [weight for (of, _), (weight, _) in self._known.items() if of == mail_class]
+        its = [leaf for leaf in leaves if leaf.mail_class == mail_class]
+        seconds = max(ROUND_SECONDS, LEAST_PORTION_SECONDS * len(weights) / max(1, len(its)))
+        return max(seconds * sum(leaf.rate for leaf in its), LEAST_PORTION * len(weights)) / sum(weights)
+
+    def clock(self, mail_class: int) -> float:
+        """Return the least virtual time of those that wait or run, but for newcomers. These start there."""
+        clock = self._classes.clock(mail_class)
+        starts = (given for (of, _), (_, given) in self._known.items() if of == mail_class and given >= clock)
+        return min(starts, default=clock)
+
+    def of(self, mail_class: int, sponsor: int) -> int | None:
+        """Return the next portion of each leaf of a sponsor, at least a unit, or None if no other one waits for it."""
+        clock = self._classes.clock(mail_class)
+        rivals = [one for one in self._waiting if one.mail_class == mail_class and one.sponsor != sponsor]
+        if not rivals:
+            return None
+        weight, given = self._known.get((mail_class, sponsor), (1, 0.0))
+        mine, least = (max(clock, start) for start in (given, min(one.given for one in rivals)))
+        units = (max(mine, least) - mine + self._quanta[mail_class]) * weight
+        return max(1, ceil(units / max(1, self._running[mail_class, sponsor])))
+
+
 URGENT_LETTER = Waiter(0, 1, 0.0, has_small=True, has_large=False, mail_class=MailClass.URGENT)
 
 
@@ -161,11 +204,11 @@ def choose_leavers(
     """Return the running leaves of a vendor that give way now. Pure, so all processes agree.
 
     Each waiting sponsor that no idle mailcaster takes gets the place of a leaf: of a lower class, or of a sponsor ahead
-    in its own class. The sponsor farthest ahead gives up its oldest leaf that has had its time slice. A sponsor counts
-    as ahead only if it would still be ahead without that leaf; a sponsor without a leaf is behind all with two. A lower
-    class gets the place of a leaf of a higher one when its floor is due. seconds: the time slice. It is shorter while
-    more sponsors wait than leaves run. lower_most: mailcasters for small jobs that the lower classes may have; they
-    take no further one, and give up what they have beyond.
+    in its own class. The sponsor farthest ahead gives up its oldest leaf that has had its time slice or its portion. A
+    sponsor counts as ahead only if it would still be ahead without that leaf; a sponsor without a leaf is behind all
+    with two. A lower class gets the place of a leaf of a higher one when its floor is due. seconds: the time slice. It
+    is shorter while more sponsors wait than leaves run. lower_most: mailcasters for small jobs that the lower classes
+    may have; they take no further one, and give up what they have beyond.
     """
     look, kinds = _Look(classes, waiters, leaves, seconds), set(idle)
     of_lower = [leaf for leaf in leaves if leaf.mail_class > MailClass.URGENT and URGENT_LETTER.may_use(leaf.kind)]
