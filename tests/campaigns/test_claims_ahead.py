@@ -14,12 +14,14 @@ from campaigns.engine.claiming import confirming, contexts
 from campaigns.engine.claiming.claims import Lease, PermittedCall
 from campaigns.engine.claiming.confirming import ClaimTerms, Confirmations, read_ticks
 from campaigns.engine.connections import SharedRows
+from campaigns.engine.journal import NoMarks
 from campaigns.engine.sending import call_pool
 from campaigns.engine.sending.call_pool import AHEAD_MOST, CallPool
 from campaigns.models import Job, Message, Store
 from tests import calling, factories
-from tests.waiting import in_time
+from tests.waiting import DEADLINE, in_time
 from vendors.adapters.base import Capabilities, Letter
+from vendors.adapters.call_progress import progress
 from vendors.causes import AnswerCause
 from vendors.condition.feeding import ConditionFeeds
 from vendors.models import Credential, Vendor
@@ -61,6 +63,25 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
+class AddsLetters(AnsweredByTest):
+    """Tells of its letters, and asks for one more before each answer."""
+
+    tells_progress = True
+
+    async def send(self, letters: list[Letter]) -> list[Outcome]:
+        call = progress.get()
+        assert call is not None
+        outcomes: list[Outcome] = []
+        more = list(letters)
+        while len(outcomes) < len(more) and (not outcomes or call.may_begin(len(outcomes))):
+            if (letter := call.next_letter()) is not None:
+                more.append(letter)
+            call.began(len(outcomes))
+            outcomes += await super().send(more[len(outcomes) : len(outcomes) + 1])
+            call.answered(len(outcomes) - 1, outcomes[-1])
+        return outcomes + [NotSent("not begun")] * (len(more) - len(outcomes))
+
+
 class Ahead:
     """A job of which more is claimed than there are connections."""
 
@@ -75,8 +96,13 @@ class Ahead:
         return sum(isinstance(outcome, NotSent) for _, outcome in self.stored)
 
 
-def run_ahead(job: Job, story: Callable[[Ahead], Coroutine[Any, Any, None]], suppressed: str = "") -> Ahead:
-    """Claim ahead for this job and go on with the story. Nobody confirms but the story."""
+def run_ahead(
+    job: Job,
+    story: Callable[[Ahead], Coroutine[Any, Any, None]],
+    suppressed: str = "",
+    adds: bool = False,
+) -> Ahead:
+    """Claim ahead for this job and go on with the story. Nobody confirms but the story. adds: as AddsLetters."""
     lease = Lease(job.pk, job.fence)
 
     async def run(rows: Any) -> Ahead:
@@ -85,7 +111,7 @@ def run_ahead(job: Job, story: Callable[[Ahead], Coroutine[Any, Any, None]], sup
         [seen] = await contexts.read(rows, [contexts.Read(lease, job.vendor_id, job.credential_id)])
         shared = SharedRows(2)
         confirmations = Confirmations(shared)
-        adapter = AnsweredByTest()
+        adapter = AddsLetters() if adds else AnsweredByTest()
         leased: Any = SimpleNamespace(
             adapter=adapter, letter=lambda m: Letter(m.reference, m.recipient, "", ""), lease=lease,
             vendor_id=job.vendor_id,
@@ -107,9 +133,14 @@ def run_ahead(job: Job, story: Callable[[Ahead], Coroutine[Any, Any, None]], sup
         conditions = ConditionFeeds(shared)
         condition = conditions.feed_of(job.credential_id, seen.scope.destination)
         pool = CallPool(
-            leased, write, condition=condition, confirmations=confirmations, is_held=lambda: ahead.is_held()
+            leased,
+            write,
+            condition=condition,
+            marks=NoMarks(),
+            confirmations=confirmations,
+            is_held=lambda: ahead.is_held(),
         )
-        pool.claims_ahead = True
+        pool.claims_ahead, pool._took = True, 0.001  # calls are known to be quick
         ahead = Ahead(pool, adapter, ask_once)
         serving = asyncio.create_task(pool.run())
         confirmations.begin(pool, recheck)
@@ -382,3 +413,64 @@ def test_as_much_is_claimed_as_is_called_in_a_tenth_of_a_second(took: float, rea
         await ahead.adapter.answer(Accepted("v"))
 
     run_ahead(sending(), story)
+
+
+def test_answers_are_stored_together_while_calls_wait_for_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(call_pool, "MOMENT_MOST", DEADLINE)
+
+    async def story(ahead: Ahead) -> None:
+        while ahead.pool.waiting:
+            assert not ahead.stored
+            await ahead.adapter.answer(Accepted("v"))
+        while ahead.pool.in_flight:
+            await ahead.adapter.answer(Accepted("v"))
+            await ahead.pool.wait(0.01)
+        assert len(ahead.stored) == CLAIMED
+
+    run_ahead(sending(), story)
+
+
+def test_what_waits_is_added_to_the_calls_and_called_once() -> None:
+    async def story(ahead: Ahead) -> None:
+        assert len(ahead.pool.waiting) == CLAIMED - CONNECTIONS, "those that were added have not begun"
+        while ahead.pool.in_flight:
+            await ahead.adapter.answer(Accepted("v"))
+            await ahead.pool.wait(0.01)
+
+    ahead = run_ahead(sending(), story, adds=True)
+    assert len(ahead.adapter.called) == len(set(ahead.adapter.called)) == CLAIMED and not ahead.waits_again
+    assert ahead.pool.calls_made == CONNECTIONS
+
+
+@pytest.mark.parametrize("why", ["the job is stopped", "nobody confirms"])
+def test_what_was_added_to_a_call_does_not_begin_after_a_change(why: str) -> None:
+    job = sending()
+
+    async def story(ahead: Ahead) -> None:
+        if why in CHANGES:
+            await asyncio.to_thread(in_a_thread, lambda: CHANGES[why](job))
+            await ahead.ask_once()
+        else:
+            ahead.pool._confirmed_until = ahead.pool._gives_up = 0.0
+        while ahead.pool.in_flight:
+            await ahead.adapter.answer(Accepted("v"))
+            await ahead.pool.wait(0.01)
+
+    ahead = run_ahead(job, story, adds=True)
+    assert len(ahead.adapter.called) == CONNECTIONS and ahead.waits_again == CLAIMED - CONNECTIONS
+    assert ahead.pool.first_given_back == job.first_message + 1, "it was added to the first call"
+
+
+def test_a_recipient_suppressed_after_its_letter_was_added_to_a_call_is_not_called() -> None:
+    job = sending()
+    added = Message.objects.order_by("pk").values_list("recipient", flat=True)[1]
+
+    async def story(ahead: Ahead) -> None:
+        await asyncio.to_thread(in_a_thread, lambda: Vendor.objects.filter(pk=job.vendor_id).update(suppressions=10**6))
+        await ahead.ask_once()
+        while ahead.pool.in_flight:
+            await ahead.adapter.answer(Accepted("v"))
+            await ahead.pool.wait(0.01)
+
+    ahead = run_ahead(job, story, suppressed=added, adds=True)
+    assert added not in ahead.adapter.called and len(ahead.adapter.called) == CLAIMED - 1

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from tests.contracts.test_smtp import TAKEN, letter, opened, settings
-from vendors.adapters.base import Origin
+from vendors.adapters.base import Letter, Origin
+from vendors.adapters.call_progress import progress
 from vendors.outcomes import InDoubt, NotSent, Outcome, Refused
 from vendors.testing.smtp_cases import LATE, waits
 from vendors.testing.smtp_relay import Act, MisbehavingSmtp, cut, drip, hang, lose, say
@@ -227,5 +228,45 @@ def test_wherever_a_round_breaks_in_doubt_are_those_in_the_relays_books_alone(
             async with EndsOnce(number, bad, pipelining) as relay:
                 await deliver_all(relay)
                 assert relay.replies >= number
+
+    run(loop, story)
+
+
+class Adds:
+    """A caller that adds letters to a call, one by one. may: how many of the call's letters may begin."""
+
+    def __init__(self, added: list[Letter], may: int) -> None:
+        self._added, self._may = added, may
+        self.events: list[str] = []
+
+    def began(self, number: int) -> None:
+        self.events.append(f"began {number}")
+
+    def answered(self, number: int, outcome: Outcome) -> None:
+        self.events.append(f"answered {number}")
+
+    def next_letter(self) -> Letter | None:
+        return self._added.pop(0) if self._added else None
+
+    def may_begin(self, number: int) -> bool:
+        return number < self._may
+
+
+@pytest.mark.parametrize("may", [4, 2])
+def test_a_letter_added_to_a_call_goes_over_its_connection_if_it_may_begin_then(
+    loop: str, pipelining: bool, may: int
+) -> None:
+    names = ["good-0", "good-1", "good-2", "good\n3"]
+
+    async def story() -> None:
+        caller = Adds([letter(name) for name in names[1:]], may)
+        progress.set(caller)
+        async with MisbehavingSmtp(pipelining=pipelining) as relay, opened(settings(relay.port)) as adapter:
+            outcomes = await adapter.send([letter(names[0])])
+            assert outcomes[:3] == TAKEN * 2 + (TAKEN if may == 4 else [NEXT]) and relay.connections == 1
+            assert [type(one) for one in outcomes[3:]] == ([Refused] if may == 4 else [])
+            assert dict(relay.taken) == {f"good-{number}": 1 for number in range(min(may, 3))}
+            assert caller.events[:4] == ["began 0", "answered 0", "began 1", "answered 1"]
+            assert ("began 2" in caller.events) == (may == 4)
 
     run(loop, story)

@@ -135,7 +135,8 @@ class Adapter(ABC):
     """Bytes of a mail that the vendor takes, as it said at its last connection; 0: it said none. None: not asked."""
 
     tells_progress: ClassVar[bool] = False
-    """True if `send` of this very class tells of each letter before the vendor may have it (`call_progress`)."""
+    """True if `send` of this very class tells of each letter before the vendor may have it, and of each answer
+    (`call_progress`). It may then ask for further letters."""
 
     checks_login: ClassVar[bool] = False
     """True if the vendor can be asked by `check_login`: it is harmless, and no call that limits count."""

@@ -4,10 +4,10 @@ The caller keeps them in case its process is killed. Other adapters tell nothing
 arrived.
 """
 
-from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Protocol
 
+from vendors.adapters.base import Letter
 from vendors.outcomes import Outcome
 
 
@@ -20,6 +20,12 @@ class CallProgress(Protocol):
     def answered(self, number: int, outcome: Outcome) -> None:
         """Note the outcome of one letter."""
 
+    def next_letter(self) -> Letter | None:
+        """Return a letter to send after the last one of the call, as part of it, or None."""
+
+    def may_begin(self, number: int) -> bool:
+        """Tell whether the letter may still be sent. If not, the adapter answers NotSent for it."""
+
 
 progress: ContextVar[CallProgress | None] = ContextVar("call_progress", default=None)
 
@@ -30,18 +36,26 @@ def tells_progress(adapter: object) -> bool:
 
 
 class NotedOutcomes(list[Outcome]):
-    """The outcomes of a call, in order, each told to the caller as it comes. numbers: of the letters sent."""
+    """The outcomes of a call, in order of its letters, each told to the caller as it comes."""
 
-    def __init__(self, numbers: Sequence[int]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._progress, self._numbers = progress.get(), numbers
+        self._progress = progress.get()
 
     def begin(self) -> None:
         """Tell that the vendor may have the next letter from now on."""
         if self._progress is not None:
-            self._progress.began(self._numbers[len(self)])
+            self._progress.began(len(self))
 
     def append(self, outcome: Outcome) -> None:
-        if self._progress is not None:
-            self._progress.answered(self._numbers[len(self)], outcome)
+        number = len(self)
         super().append(outcome)
+        if self._progress is not None:
+            self._progress.answered(number, outcome)
+
+    def next_letter(self) -> Letter | None:
+        return None if self._progress is None else self._progress.next_letter()
+
+    def may_begin(self) -> bool:
+        """Tell whether the next letter may still be sent."""
+        return self._progress is None or self._progress.may_begin(len(self))

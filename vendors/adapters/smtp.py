@@ -29,7 +29,7 @@ from vendors.said import Said
 
 log = logging.getLogger(__name__)
 
-ReadyMail = tuple[Envelope, mime.Mail]  # and the composed mail
+PreparedMail = tuple[Envelope, mime.Mail] | Refused | NotSent  # composed, or why it cannot be sent
 IDLE_MAX = 60.0
 """Seconds that a connection waits for its next mail; relays wait for five minutes (RFC 5321, 4.5.3.2.7)."""
 
@@ -188,13 +188,9 @@ class Smtp(Adapter):
         await self._pool.close()
 
     async def send(self, letters: Sequence[Letter]) -> list[Outcome]:
-        ready = [self._prepare_mail(letter) for letter in letters]
-        numbers = [number for number, mail in enumerate(ready) if not isinstance(mail, Refused | NotSent)]
-        mails = [mail for mail in ready if not isinstance(mail, Refused | NotSent)]
-        outcomes = iter(await self._send_round(mails, NotedOutcomes(numbers)) if mails else [])
-        return [mail if isinstance(mail, Refused | NotSent) else next(outcomes) for mail in ready]
+        return await self._send_round([self._prepare_mail(letter) for letter in letters], NotedOutcomes())
 
-    def _prepare_mail(self, letter: Letter) -> ReadyMail | Refused | NotSent:
+    def _prepare_mail(self, letter: Letter) -> PreparedMail:
         try:
             origin = mime.parse_origin(letter.origin) if letter.origin else self._sender
             if origin is None:
@@ -209,7 +205,7 @@ class Smtp(Adapter):
             return refuse_size(mail_size(mail), most)
         return envelope, mail
 
-    async def _send_round(self, mails: list[ReadyMail], outcomes: NotedOutcomes) -> list[Outcome]:
+    async def _send_round(self, mails: list[PreparedMail], outcomes: NotedOutcomes) -> list[Outcome]:
         """Send a round. Returns one outcome per mail; mails not begun are NotSent."""
         try:
             await self._send_in_order(mails, outcomes)
@@ -218,19 +214,20 @@ class Smtp(Adapter):
         except CallError as error:
             outcomes.append(classify_error(error, now=time.time()))
         unsent = NotSent("its round broke off before it", retry_after=0.0)
-        return outcomes + [unsent] * (len(mails) - len(outcomes))
+        rest = (unsent if isinstance(mail, tuple) else mail for mail in mails[len(outcomes) :])
+        return [*outcomes, *rest]
 
-    async def _send_in_order(self, mails: list[ReadyMail], outcomes: NotedOutcomes) -> None:
+    async def _send_in_order(self, mails: list[PreparedMail], outcomes: NotedOutcomes) -> None:
         """Send the mails in order, over one connection while it lasts; append an outcome for each."""
         conversation: Conversation | None = None
-        last = self._loop.time() + self._connect_timeout
+        begin = self._loop.time() + self._connect_timeout
         try:
             with self._deadlines:
-                while len(outcomes) < len(mails) and not self._is_over(outcomes, last):
+                while self._may_go_on(mails, outcomes, begin):
                     conversation = None
                     conversation = await self._pool.take_connection()
                     try:
-                        await self._send_over(conversation, mails, outcomes, last)
+                        begin = await self._send_over(conversation, mails, outcomes, begin)
                     finally:
                         self._pool.put_back(conversation)
         except TimeoutError:
@@ -242,41 +239,49 @@ class Smtp(Adapter):
             raise CallError(f"no reply within {seconds:g} s", written=written) from None
 
     async def _send_over(
-        self, conversation: Conversation, mails: list[ReadyMail], outcomes: NotedOutcomes, last: float
-    ) -> None:
-        """Send mails over this connection until it or the round is over."""
+        self, conversation: Conversation, mails: list[PreparedMail], outcomes: NotedOutcomes, begin: float
+    ) -> float:
+        """Send mails over this connection until it or the round is over.
+
+        begin: until when the mails must begin, in seconds of the loop's time. Returns the same for those left.
+        """
 
         def hand_over() -> None:
             outcomes.begin()
             self._await_reply()
 
         while True:
-            envelope, mail = mails[len(outcomes)]
+            ready = mails[len(outcomes)]
+            assert isinstance(ready, tuple)
             following = None
-            if len(outcomes) + 1 < len(mails):
-                after, its_mail = mails[len(outcomes) + 1]
-                following = after if conversation.takes_size(its_mail) else None
-            outcomes.append(await conversation.deliver_mail(envelope, mail, hand_over, following))
+            if len(outcomes) + 1 == len(mails) and (letter := outcomes.next_letter()) is not None:
+                mails.append(self._prepare_mail(letter))
+                begin = self._loop.time() + self._connect_timeout
+            if len(outcomes) + 1 < len(mails) and isinstance(after := mails[len(outcomes) + 1], tuple):
+                following = after[0] if conversation.takes_size(after[1]) else None
+            outcomes.append(await conversation.deliver_mail(*ready, hand_over, following))
             if len(outcomes) == len(mails):
-                return
-            self._deadlines.reschedule(last)
-            if not conversation.goes_on() or self._is_over(outcomes, last):
-                return
+                return begin
+            self._deadlines.reschedule(begin)
+            if not self._may_go_on(mails, outcomes, begin) or not conversation.goes_on():
+                return begin
 
     def _await_reply(self) -> None:
         """Give the relay its time for the reply to a mail."""
         self._deadlines.reschedule(self._loop.time() + self._timeout)
 
-    def _is_over(self, outcomes: Sequence[Outcome], last: float) -> bool:
-        """Return True if no further mail may begin: time is up, or the last outcome concerns the whole relay.
+    def _may_go_on(self, mails: list[PreparedMail], outcomes: NotedOutcomes, begin: float) -> bool:
+        """Return True if another mail may begin. Takes over the outcomes of the next ones that cannot be sent.
 
-        Checked before each mail: one with its go-ahead already received awaits nothing, so the timer cannot cancel it.
+        None may if time is up, or the last outcome concerns the whole relay. Checked before each mail: one with its
+        go-ahead already received awaits nothing, so the timer cannot cancel it.
         """
-        if not outcomes:
-            return False
-        outcome = outcomes[-1]
-        held_up = isinstance(outcome, NotSent) and (outcome.scope == "credential" or outcome.retry_after is None)
-        return held_up or self._loop.time() >= last
+        last = outcomes[-1] if outcomes else None
+        held_up = isinstance(last, NotSent) and (last.scope == "credential" or last.retry_after is None)
+        while len(outcomes) < len(mails) and not isinstance(refused := mails[len(outcomes)], tuple):
+            outcomes.append(refused)
+        on_time = self._loop.time() < begin
+        return len(outcomes) < len(mails) and not held_up and on_time and outcomes.may_begin()
 
     async def check_login(self) -> LoginAnswer:
         self._greeting = LoginAnswer()

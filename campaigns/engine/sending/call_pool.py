@@ -14,10 +14,10 @@ import math
 import re
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, TypeGuard
 
 from django.conf import settings
 
@@ -33,7 +33,6 @@ from campaigns.engine.sending.receiver_runs import ReceiverRun
 from campaigns.engine.sending.recording import KINDS, CallResult, answer_columns
 from campaigns.engine.suppressed.recent import SuppressedRecipient
 from campaigns.engine.threads import happens
-from campaigns.models import Campaign
 from vendors import alarms, histograms, log_ids
 from vendors.adapters.base import Letter
 from vendors.adapters.call_progress import progress, tells_progress
@@ -54,6 +53,7 @@ LOOK_SECONDS = 0.02  # seconds between two looks whether a waiting call may star
 UNCONFIRMED_MOST = 0.5  # seconds without a confirmation after which what waits is given back: the database is slow
 AHEAD_MOST = 1_000  # messages of a job that are claimed and have no stored answer
 RUN_LEAST = 3  # refusals in a row that may be about us, from which on calls wait for those before to be stored
+ADDING_SECONDS = 0.5  # for which a call takes further letters: less than WIND_UP, which its deadline has left
 QUICK = 2  # a call is quick if it takes less than this multiple of the time to store its answers
 Refusal = NotSent | InDoubt
 SERVED = (Accepted, Refused)  # outcomes that show the vendor serves us
@@ -77,18 +77,38 @@ def mark_answer(marks: NoMarks, call: PermittedCall, outcome: Outcome) -> None:
         marks.answered(call, MarkedAnswer(KINDS[type(outcome)], *answer_columns(outcome)))
 
 
-class MarkedProgress(NamedTuple):
-    """Marks the letters of one call as its adapter tells of them."""
+class OngoingCall:
+    """A call whose adapter tells of its letters. Letters that wait for a connection are added, one by one.
 
-    marks: NoMarks
-    calls: Sequence[PermittedCall]
-    campaign: Campaign
+    One is added while the one before it is on its way, so that the adapter can write both together. It begins only if
+    it may still start then. since: when the last answer came.
+    """
+
+    def __init__(self, pool: "CallPool", calls: list[PermittedCall], began: float) -> None:
+        self._pool, self._calls, self._given = pool, calls, len(calls)
+        self.since, self._ends = began, began + ADDING_SECONDS
+        self.answers = self._begun = 0
 
     def began(self, number: int) -> None:
-        self.marks.called((self.calls[number],))
+        self._begun = number + 1
+        self._pool.mark_called(self._calls[number])
 
     def answered(self, number: int, outcome: Outcome) -> None:
-        mark_answer(self.marks, self.calls[number], follow_answer(outcome, self.campaign))
+        self.answers = number + 1
+        self._pool.take_answers(self._calls[number : number + 1], (outcome,), self.since)
+        self.since = time.monotonic()
+
+    def next_letter(self) -> Letter | None:
+        return self._pool.add_letter(self._calls) if self.since < self._ends else None
+
+    def may_begin(self, number: int) -> bool:
+        return number < self._given or self._pool.begin_added(self._calls[number])
+
+    def take_uncalled(self) -> list[PermittedCall]:
+        """Take out the added calls that have not begun."""
+        first = max(self._given, self._begun, self.answers)
+        uncalled, self._calls[first:] = self._calls[first:], []
+        return uncalled
 
 
 class ObservedCalls:
@@ -152,6 +172,7 @@ class CallPool:
         self._files = ports.letters.files_of(job.campaign, cache) if cache else None
         self._deadlines = Deadlines(job.adapter.deadline)
         self._waiting: deque[PermittedCall] = deque()
+        self._added: dict[int, PermittedCall] = {}  # by message: to calls under way, and not begun
         self._callers = 0  # tasks, one for each connection in use
         self._group: asyncio.TaskGroup | None = None
         self._took = self._storing = 0.0  # moving averages in seconds: of a call, and of storing answers
@@ -183,6 +204,11 @@ class CallPool:
         if not self.claims_ahead or not self._took or self._cannot_be_called or self._is_troubled:
             return self.size
         return max(self.size, min(AHEAD_MOST, int(self.size * settings.CLAIM_AHEAD_SECONDS / self._took)))
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether calls wait for a connection, and none of these waits for an answer to be stored."""
+        return bool(self._waiting) and self.reach > self.size
 
     @property
     def free(self) -> int:
@@ -235,12 +261,12 @@ class CallPool:
 
     def _take_terms(self, terms: ClaimTerms, asked: float, calls: int) -> None:
         """Take over the terms of a new claim with so many calls. Under other terms, what waits is given back."""
-        if self._waiting and self.terms and not terms.allows_calls_of(self.terms):
+        if self.terms and self.waiting and not terms.allows_calls_of(self.terms):
             self.give_back()
         adapter = self._job.adapter
         idle = (adapter.concurrency - self._busy) * adapter.capabilities.batch_max
         self._ahead = (self._ahead and bool(self._waiting)) or len(self._waiting) + calls > idle
-        if self._waiting and self.terms and self.terms.suppressions < terms.suppressions:
+        if self.terms and self.terms.suppressions < terms.suppressions and self.waiting:
             terms = terms._replace(suppressions=self.terms.suppressions)  # of older claims: they are checked first
         else:
             self._confirmed_until = max(self._confirmed_until, asked + FRESH)
@@ -250,7 +276,7 @@ class CallPool:
     @property
     def waiting(self) -> Sequence[PermittedCall]:
         """The calls that have not begun."""
-        return self._waiting
+        return [*self._added.values(), *self._waiting]
 
     @property
     def has_enough(self) -> bool:
@@ -269,7 +295,7 @@ class CallPool:
 
         but: {message: reason}: keep the others, and these are not called, because their recipients are suppressed.
         """
-        waiting, kept = list(self._waiting), deque[PermittedCall]()
+        waiting, kept = self.waiting, list[PermittedCall]()
         for call in waiting:
             if but is None:
                 self._give_back(call, "it was claimed ahead, and not called")
@@ -277,8 +303,10 @@ class CallPool:
                 self._finish(call, SuppressedRecipient(reason), called=False)
             else:
                 kept.append(call)
+        added = self._added.keys()
+        self._added = {call.message.id: call for call in kept if call.message.id in added}
         self._waiting.clear()
-        self._waiting.extend(kept)
+        self._waiting.extend(call for call in kept if call.message.id not in added)
         self._confirmed.set()
 
     def _give_back(self, call: PermittedCall, why: str) -> None:
@@ -422,38 +450,80 @@ class CallPool:
         called: list[PermittedCall] = []
         sent: list[Letter] = []
         for call, letter in zip(calls, letters, strict=True):
-            if not isinstance(letter, Letter):
-                self._finish(call, letter, called=False)
-            elif now > call.latest:
-                self._give_back(call, "its permit was too old to start a call")
-            else:
+            if self._may_be_called(letter, call, now):
                 called.append(call)
                 sent.append(letter)
         if not called:
             return
-        outcomes: list[Outcome]
-        if self._tells:
-            progress.set(MarkedProgress(self._marks, called, self._job.campaign))
+        ongoing = OngoingCall(self, called, now) if self._tells else None
+        if ongoing is not None:
+            progress.set(ongoing)
         else:
             self._marks.called(called)
+        outcomes: list[Outcome]
         try:
             with self._deadlines:
                 failpoints.here("before_call")
-                outcomes = [follow_answer(one, self._job.campaign) for one in await self._job.adapter.send(sent)]
+                outcomes = await self._job.adapter.send(sent)
                 failpoints.here("after_call")
         except TimeoutError:
-            outcomes = [InDoubt("no answer before the deadline")] * len(sent)
+            outcomes = [InDoubt("no answer before the deadline")] * len(called)
         except Exception as error:  # an adapter's bug must not pass for an answer
             alarms.ADAPTER_FAILED.log(log, exc_info=True)
-            outcomes = [InDoubt(f"{type(error).__name__} in the adapter")] * len(sent)
-        took = time.monotonic() - now
+            outcomes = [InDoubt(f"{type(error).__name__} in the adapter")] * len(called)
+        self.calls_made += 1
+        if ongoing is None:
+            self.take_answers(called, outcomes, now)
+            return
+        for call in ongoing.take_uncalled():
+            if self._added.pop(call.message.id, None):
+                self._give_back(call, "it was added to a call that ended before it")
+        self.take_answers(called[ongoing.answers :], outcomes[ongoing.answers : len(called)], ongoing.since)
+
+    def _may_be_called(self, letter: Letter | Outcome, call: PermittedCall, now: float) -> TypeGuard[Letter]:
+        """Tell whether the call may start now; record why it may not."""
+        if not isinstance(letter, Letter):
+            self._finish(call, letter, called=False)
+        elif now > call.latest:
+            self._give_back(call, "its permit was too old to start a call")
+        else:
+            return True
+        return False
+
+    def mark_called(self, call: PermittedCall) -> None:
+        self._marks.called((call,))
+
+    def take_answers(self, calls: Sequence[PermittedCall], outcomes: Iterable[Outcome], began: float) -> None:
+        """Take in the answers to all letters of a call, or to some. began: seconds of time.monotonic."""
+        followed = [follow_answer(one, self._job.campaign) for one in outcomes]
+        if not followed:
+            return
+        took = time.monotonic() - began
         self._took += (took - self._took) / 8
         self._noted.durations.append(took)
-        self.calls_made += 1
         if self._condition is not None:
-            self._condition.note_call(outcomes, now)
-        for call, outcome in zip(called, outcomes, strict=True):
+            self._condition.note_call(followed, began)
+        for call, outcome in zip(calls, followed, strict=True):
             self._finish(call, outcome, called=True)
+
+    def add_letter(self, to: list[PermittedCall]) -> Letter | None:
+        """Add the next waiting call to these and return its letter; None if none may start or needs to."""
+        while self.is_ahead and self._files is None and self._goes_on:
+            call = self._waiting.popleft()
+            letter = call.letter or self._job.letter(call.message)
+            if self._may_be_called(letter, call, time.monotonic()):
+                to.append(call)
+                self._added[call.message.id] = call
+                return letter
+        return None
+
+    def begin_added(self, call: PermittedCall) -> bool:
+        """Tell whether an added call may begin: it was not given back, and nothing else holds it."""
+        return self._goes_on and self._added.pop(call.message.id, None) is not None
+
+    @property
+    def _goes_on(self) -> bool:
+        return self._may_start and not self._cannot_be_called
 
     @property
     def _cannot_be_called(self) -> bool:
@@ -568,12 +638,13 @@ class CallPool:
         Results stored together free their connections together, and those share a claim. If permits or messages are the
         limit rather than connections, this does not wait.
         """
-        if not self._few_are_free or self.refusal:
+        if self.refusal or not (self.is_ahead or self._few_are_free):
             return
-        until = time.monotonic() + self._moment
+        moment = MOMENT_MOST if self.is_ahead else self._moment
+        until = time.monotonic() + moment
         if self._busy:
             self._all_answered.clear()
-            await happens(self._all_answered, self._moment)
+            await happens(self._all_answered, moment)
         if not self._busy and (left := until - time.monotonic()) > 0:
             await self._together.all_answered(left)
 
