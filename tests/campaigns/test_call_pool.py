@@ -16,7 +16,6 @@ from campaigns.engine.claiming import letters
 from campaigns.engine.claiming.claims import ClaimedMessage, OpenClaim, PermittedCall
 from campaigns.engine.claiming.letters import CALL_SIZE
 from campaigns.engine.claiming.pricing import ByCost
-from campaigns.engine.claiming.waiting import GroupCommit
 from campaigns.engine.connections import SharedRows
 from campaigns.engine.sending import call_pool
 from campaigns.engine.sending.call_pool import CallPool
@@ -26,7 +25,7 @@ from tests.faults.sending import login, taken
 from tests.waiting import DEADLINE, in_time
 from vendors.adapters.base import Attachment, Capabilities, Letter
 from vendors.limits.values import Scope
-from vendors.outcomes import Accepted, NotSent
+from vendors.outcomes import Accepted
 
 
 class Slow:
@@ -141,13 +140,11 @@ class Gathering:
         *,
         call: float,
         storing: float,
-        clock: Clock | None = None,
-        together: GroupCommit | None = None,
     ) -> None:
-        self._clock, self.storing = clock or Clock(), storing
+        self._clock, self.storing = Clock(), storing
         self.adapter = InTurn(connections, self._clock, call)
         job = leased(self.adapter, lambda m: Letter(m.reference, m.recipient, "", ""))
-        self.pool = CallPool(job, self._write, together=together)
+        self.pool = CallPool(job, self._write)
         self.stored, self._numbers = list[int](), itertools.count()
 
     async def _write(self, answers: list[Any], permits: list[str]) -> None:
@@ -226,53 +223,6 @@ async def are_claimed_for_when_more_than_half_are_free(of: Gathering, moment: Mo
     await of.all_stored()
 
 
-async def go_together(one: Gathering, other: Gathering) -> None:
-    await one.call(8)
-    await other.call(8)
-    one.answer(8)
-    await turns()
-    assert one.stored == [], "those of the other stream are about to come"
-    other.answer(8)
-    while one.pool.in_flight:
-        await one.pool.wait(60)
-    assert one.stored == other.stored == [8]
-    await other.all_stored()
-    await one.call(8)
-    await other.call(8)
-    free = asyncio.create_task(one.pool.wait_for_free())
-    one.pool.refusal = NotSent("is said at once")
-    one.answer(8)
-    await one.all_stored()
-    one.pool.refusal = None
-    await turns()
-    assert one.stored == [8, 8] and not free.done(), "one claim is about to be made for both"
-    other.answer(8)
-    await free
-    assert other.stored == [8, 8]
-    await other.all_stored()
-
-
-async def waits_once_for_a_call_that_hangs(one: Gathering, other: Gathering, moment: Moment) -> None:
-    moment.has(0.01)
-    await one.call(8)
-    await other.call(8)
-    other.answer(7)
-    one.answer(8)
-    await one.all_stored()
-    moment.has(DEADLINE)
-    await one.pool.wait_for_free()
-    await one.call(8)
-    other.pool.submit([ticket(100 + number) for number in range(5)], {})
-    one.answer(8)
-    await one.all_stored()
-    await one.pool.wait_for_free()
-    assert one.stored == [8, 8] and other.pool.in_flight
-    while other.adapter.open:
-        other.answer(1)
-        await turns()
-    await other.all_stored()
-
-
 async def are_stored_at_once(of: Gathering) -> None:
     await of.call(of.adapter.concurrency)
     of.answer(1)
@@ -326,24 +276,6 @@ def test_a_claim_waits_until_more_than_half_of_the_connections_are_free(monkeypa
     moment = Moment(monkeypatch)
     of = Gathering(8, call=1, storing=1000)
     uvloop.run(of.run(lambda _: are_claimed_for_when_more_than_half_are_free(of, moment)))
-
-
-def test_two_streams_of_quick_calls_store_and_claim_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    Moment(monkeypatch)
-    one, other = pair()
-    uvloop.run(one.run(lambda _: other.run(lambda _: go_together(one, other))))
-
-
-def test_a_stream_waits_once_for_the_call_of_another_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    moment = Moment(monkeypatch)
-    one, other = pair()
-    uvloop.run(one.run(lambda _: other.run(lambda _: waits_once_for_a_call_that_hangs(one, other, moment))))
-
-
-def pair() -> tuple[Gathering, Gathering]:
-    clock, together = Clock(), GroupCommit()
-    one, other = (Gathering(8, call=1, storing=1000, clock=clock, together=together) for _ in range(2))
-    return one, other
 
 
 def test_answers_do_not_wait_for_one_that_does_not_come() -> None:

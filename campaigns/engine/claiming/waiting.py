@@ -1,4 +1,4 @@
-"""The queue of streams that wait for permits and a claim, and streams that wait for each other's commit."""
+"""The queue of streams that wait for permits and a claim."""
 
 import asyncio
 import random
@@ -165,55 +165,3 @@ class Group:
         if waiting in self.waiting:
             self.waiting.remove(waiting)
             waiting.tell(NotGranted(Wait(0.0)))
-
-
-class GroupCommit:
-    """Lets streams of a process wait briefly for each other in order to share commits.
-
-    One commit stores the answers of all, and the next one claims for all. A stream takes part if it makes quick calls
-    over more than half of its connections. If the others wait for it in vain, it is left out until nothing of it is in
-    flight. A hanging call thus delays them only once.
-    """
-
-    def __init__(self) -> None:
-        self._calling, self._storing = set[object](), set[object]()
-        self._answered, self._stored = asyncio.Event(), asyncio.Event()
-        self._tell()
-
-    def begin(self, stream: object) -> None:
-        """Note that the stream starts calls, with nothing in flight before."""
-        self._calling.add(stream)
-        self._answered.clear()
-        self._stored.clear()
-
-    def answered(self, stream: object) -> None:
-        """Note that all calls of the stream are answered."""
-        if stream in self._calling:
-            self._calling.remove(stream)
-            self._storing.add(stream)
-            self._tell()
-
-    def end(self, stream: object) -> None:
-        """Note that the stream has nothing in flight any more, or has ended."""
-        self._calling.discard(stream)
-        self._storing.discard(stream)
-        self._tell()
-
-    async def all_answered(self, seconds: float) -> None:
-        """Wait until no call is under way, for this many seconds at most."""
-        if not self._answered.is_set() and not await happens(self._answered, seconds):
-            self._calling.clear()
-            self._tell()
-
-    async def all_stored(self, seconds: float) -> None:
-        """Wait until nothing is in flight, for this many seconds at most."""
-        if not self._stored.is_set() and not await happens(self._stored, seconds):
-            self._calling.clear()
-            self._storing.clear()
-            self._tell()
-
-    def _tell(self) -> None:
-        if not self._calling:
-            self._answered.set()
-            if not self._storing:
-                self._stored.set()

@@ -25,7 +25,6 @@ from campaigns.engine import failpoints, ports
 from campaigns.engine.claiming.claims import PermittedCall
 from campaigns.engine.claiming.confirming import FRESH, ClaimTerms, Confirmations, read_ticks
 from campaigns.engine.claiming.letters import LeasedJob, by_size, letters_in_turn
-from campaigns.engine.claiming.waiting import GroupCommit
 from campaigns.engine.journal import MarkedAnswer, NoMarks
 from campaigns.engine.letter_outcomes import follow_answer, spare_for_sender
 from campaigns.engine.refusal_runs.run_rows import SeenRun
@@ -54,7 +53,6 @@ UNCONFIRMED_MOST = 0.5  # seconds without a confirmation after which what waits 
 AHEAD_MOST = 1_000  # messages of a job that are claimed and have no stored answer
 RUN_LEAST = 3  # refusals in a row that may be about us, from which on calls wait for those before to be stored
 ADDING_SECONDS = 0.5  # for which a call takes further letters: less than WIND_UP, which its deadline has left
-QUICK = 2  # a call is quick if it takes less than this multiple of the time to store its answers
 Refusal = NotSent | InDoubt
 SERVED = (Accepted, Refused)  # outcomes that show the vendor serves us
 
@@ -141,7 +139,6 @@ class CallPool:
         job: LeasedJob,
         write: Write,
         cache: Any = None,
-        together: GroupCommit | None = None,
         condition: ConditionFeed | None = None,
         run: ReceiverRun | None = None,
         marks: NoMarks | None = None,
@@ -180,7 +177,6 @@ class CallPool:
         self._noted, self._poured_at = ObservedCalls(), 0.0  # seconds of time.monotonic
         self._oldest = 0.0  # seconds of time.monotonic: arrival of the first of these answers
         self._permits: list[str] = []
-        self._together = together or GroupCommit()
         self._condition = condition
         self.calls_made = 0
         self.claims_ahead = False  # whether more may be claimed than there are connections
@@ -244,8 +240,6 @@ class CallPool:
         self._marks.claimed(calls)
         if terms is not None:
             self._take_terms(terms, asked, len(calls) - len(suppressed))
-        if not self.in_flight and self._quick and 2 * len(calls) > self.size:
-            self._together.begin(self)
         self.in_flight += len(calls)
         if calls:
             self._noted.claims.append((calls[0].claim.at, len(calls)))
@@ -361,14 +355,9 @@ class CallPool:
             noted.pour(histograms.counts, self._job.vendor_id, due)
 
     @property
-    def _quick(self) -> bool:
-        """Whether calls are quick enough for other streams to wait for them."""
-        return self._took < QUICK * self._storing
-
-    @property
     def _moment(self) -> float:
-        """Seconds for which answers and freed connections wait: the time to store answers, or twice that if quick."""
-        return min((2 if self._quick else 1) * self._storing, MOMENT_MOST)
+        """Seconds for which answers and freed connections wait for others: the time to store answers."""
+        return min(self._storing, MOMENT_MOST)
 
     @property
     def _few_are_free(self) -> bool:
@@ -386,8 +375,6 @@ class CallPool:
         until = time.monotonic() + self._moment
         while self._few_are_free and not self.refusal and (left := until - time.monotonic()) > 0:
             await self.wait(left)
-        if not self.in_flight and (left := until - time.monotonic()) > 0:
-            await self._together.all_stored(left)
 
     async def wait(self, seconds: float) -> None:
         """Wait until a result is stored, for `seconds` at most."""
@@ -406,7 +393,6 @@ class CallPool:
                 self._call_those_that_wait(group)
                 await self._record()
         finally:
-            self._together.end(self)
             self._pour()
 
     def _call_those_that_wait(self, group: asyncio.TaskGroup) -> None:
@@ -436,7 +422,6 @@ class CallPool:
                 self.give_back()
             if not self._busy:
                 self._all_answered.set()
-                self._together.answered(self)
         self._callers -= 1
 
     async def _letters(self, calls: list[PermittedCall]) -> Sequence[Letter | Outcome]:
@@ -629,24 +614,16 @@ class CallPool:
             self.in_flight -= len(answers)
             self._freed.set()
             self._confirmed.set()
-            if not self.in_flight:
-                self._together.end(self)
 
     async def _others(self) -> None:
-        """Wait a moment for the calls under way, and for those of the other streams of the process.
+        """Wait a moment for the answers of the calls under way.
 
         Results stored together free their connections together, and those share a claim. If permits or messages are the
         limit rather than connections, this does not wait.
         """
-        if self.refusal or not (self.is_ahead or self._few_are_free):
-            return
-        moment = MOMENT_MOST if self.is_ahead else self._moment
-        until = time.monotonic() + moment
-        if self._busy:
+        if self._busy and not self.refusal and (self.is_ahead or self._few_are_free):
             self._all_answered.clear()
-            await happens(self._all_answered, moment)
-        if not self._busy and (left := until - time.monotonic()) > 0:
-            await self._together.all_answered(left)
+            await happens(self._all_answered, MOMENT_MOST if self.is_ahead else self._moment)
 
 
 def _without(recipient: str, text: str) -> str:

@@ -17,7 +17,6 @@ from psycopg.rows import TupleRow
 from campaigns.engine import failpoints
 from campaigns.engine.claiming.claims import PermittedCall
 from campaigns.engine.claiming.letters import Lease
-from campaigns.engine.claiming.waiting import GroupCommit
 from campaigns.engine.connections import SharedRows
 from campaigns.engine.failover import guard
 from campaigns.engine.lifecycle import holding, merge
@@ -181,7 +180,7 @@ class Recorder:
 
     def __init__(self, rows: SharedRows) -> None:
         self.refusals, self._rows = 0, rows
-        self.together, self.receiver_runs = GroupCommit(), ReceiverRuns()
+        self.receiver_runs = ReceiverRuns()
         self.conditions = ConditionFeeds(rows)
         self.runs = KnownRuns()
         self._waiting: list[tuple[JobResults, asyncio.Future[None]]] = []

@@ -135,7 +135,7 @@ class Stream:
         self._receiving: ByReceiver | None = None  # for the rest of this pass, if receivers wait
         self._confirmations = followed.confirmations
         self._pool = CallPool(
-            job, self._write, connections.attachments, recorder.together, self._condition, run, self._marks,
+            job, self._write, connections.attachments, self._condition, run, self._marks,
             self._confirmations, self._runs_are_full,
         )  # fmt: skip
         self._asked_for = 0  # messages of the last claim
