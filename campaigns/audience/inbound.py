@@ -7,6 +7,7 @@ order of arrival; at equal times STOP wins.
 """
 
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,7 +30,7 @@ from campaigns.models import Campaign, Entitlement, Identity, InboundMessage, Re
 from campaigns.senders.entitlements import require
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
-from campaigns.texts.phone_numbers import e164
+from campaigns.texts.phone_numbers import e164, region_of
 from vendors import alarms
 from vendors.adapters.reports import InboundText
 from vendors.instants import convert_to_utc
@@ -43,6 +44,8 @@ Command = InboundMessage.Command
 ASKING = {Command.START: ("start", "unstop"), Command.HELP: ("help", "info")}
 AGAIN = timedelta(hours=1)  # a number gets one answer to HELP within this time, lest two machines answer each other
 LONGEST = 255
+ABROAD = re.compile(r"\A\s*00(?=[1-9])")  # ITU-T E.123
+AT_HOME = re.compile(r"\s*0[1-9]")
 MOST = 500  # messages of one request, each in its own transaction
 
 
@@ -109,7 +112,8 @@ ON CONFLICT DO NOTHING RETURNING id
 
 
 def _store(vendor: Vendor, one: InboundText, credentials: Sequence[int]) -> InboundMessage | None:
-    sender, to = _number(one.sender), _number(one.to)
+    to = _number(one.to)
+    sender = _number(one.sender, region_of(to))
     identity = _owner(to)
     if identity and not _entitled(vendor, credentials).filter(sponsor=identity.sponsor_id).exists():
         identity = None  # a sponsor does not read messages from a vendor or account it may not use
@@ -251,11 +255,17 @@ def _credential(identity: Identity, vendor: Vendor, credentials: Sequence[int]) 
     raise NotEntitled(Said("%(vendor)s has no credential called default", vendor=vendor.slug))
 
 
-def _number(text: str) -> str:
-    """Normalise to E.164, adding a missing +. Anything else, such as a short code, is returned unchanged."""
-    for spelling in (text, f"+{text}"):
+def _number(text: str, region: str = "") -> str:
+    """Normalise to E.164, adding a missing +, also for 00. Anything else, such as a short code, is returned unchanged.
+
+    region: of our number, for a sender that the vendor tells with the 0 of its own country.
+    """
+    spellings = [(text, ""), (f"+{text}", ""), (ABROAD.sub("+", text), "")]
+    if region and AT_HOME.match(text):
+        spellings.append((text, region))
+    for spelling, there in spellings:
         try:
-            return e164(spelling)
+            return e164(spelling, there)
         except ValueError:
             continue
     return _stored(text)[:LONGEST]

@@ -51,6 +51,14 @@ def mobile_e164(text: str, region: str = "") -> str:
     return _written(number)
 
 
+def region_of(number: str) -> str:
+    """Return the main country with the code of a number in E.164, as ISO 3166 names it; "" for any other text."""
+    try:
+        return phonenumbers.region_code_for_country_code(phonenumbers.parse(number).country_code or 0)
+    except phonenumbers.NumberParseException:
+        return ""
+
+
 def _written(number: phonenumbers.PhoneNumber) -> str:
     return phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.E164)
 

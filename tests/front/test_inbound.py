@@ -102,6 +102,20 @@ class TestStop:
         row = Suppression.objects.get()
         assert (row.reason, row.channel, row.source) == ("stop", "sms", f"inbound, {twilio.slug}: {OURS}")
 
+    @pytest.mark.parametrize("sender", [THEIRS[1:], f"00{THEIRS[1:]}", f" {THEIRS} ", f"tel:{THEIRS}"])
+    def test_it_suppresses_the_sender_in_any_spelling(self, twilio: Any, velma: Identity, sender: str) -> None:
+        assert post(twilio, "STOP", From=sender).status_code == 204
+        assert held() == [("Velma", THEIRS)]
+
+    def test_it_suppresses_a_sender_told_with_the_0_of_our_numbers_country(self, twilio: Any, velma: Identity) -> None:
+        assert post(twilio, "STOP", From=f"0{THEIRS[3:]}", to="+447700900999").status_code == 204
+        assert held() == [("Velma", THEIRS)]
+
+    @pytest.mark.parametrize("sender", ["12345", "00", "0", "MAILHUB", "000171"])
+    def test_a_sender_that_is_no_number_is_kept_as_it_is(self, twilio: Any, velma: Identity, sender: str) -> None:
+        assert post(twilio, "hello", From=sender).status_code == 204
+        assert InboundMessage.objects.get().sender == sender
+
     @pytest.mark.parametrize("text", ["Stop it", "I cannot stop", "", "stops", "🛑", "...", "s t o p", "停"])
     def test_other_texts_are_kept_and_do_nothing(self, twilio: Any, velma: Identity, text: str) -> None:
         assert post(twilio, text).status_code == 204
