@@ -48,9 +48,13 @@ def django_db_setup(
 
 @pytest.fixture(autouse=True, scope="module")
 def garbage_is_of_its_file() -> Iterator[None]:
-    """Collect what the tests of a file left in cycles, so that a file nobody closed fails there, and not anywhere."""
+    """Collect what the tests of a file left in cycles, so that a file nobody closed fails there, and not anywhere.
+
+    What outlives its file is the session's: the next files' collections need not look at it.
+    """
     yield
     gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
