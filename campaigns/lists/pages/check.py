@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from typing import Any
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 from django import forms
 from django.contrib import messages
@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_POST
 
 from campaigns.doors import labels
-from campaigns.doors.browser_zones import find_zone
+from campaigns.doors.browser_zones import find_zone, known_zones
 from campaigns.doors.who_may import name_users
 from campaigns.engine.dispatch import nightly
 from campaigns.engine.ports import NotEntitled
@@ -85,7 +85,7 @@ class WhenForm(forms.Form):
             self.add_error("send_at", _("Say at which time."))
         if (data.get("hours_from") is None) != (data.get("hours_to") is None):
             self.add_error("hours_to", _("The hours have a start and an end, or neither."))
-        if data.get("time_zone") and data["time_zone"] not in available_timezones():
+        if data.get("time_zone") and data["time_zone"] not in known_zones():
             self.add_error("time_zone", _("This is no time zone. Write it like Europe/London."))
         if data.get("when") == "at" and data.get("send_at") and "time_zone" not in self.errors:
             self._read_clock(data)
@@ -146,7 +146,7 @@ def _page(request: HttpRequest, draft: Draft, form: WhenForm | None, error: str 
         "error": error or draft.why_failed,
         "vendor": vendor,
         "night": _night(vendor) if vendor else None,
-        "zones": sorted(available_timezones()),
+        "zones": sorted(known_zones()),
         "files": keeping.files_of(draft),
         "template": contents.template(draft),
         "seen": request.POST.get("seen") or draft.seen,
