@@ -369,6 +369,24 @@ def test_trouble_costs_no_more_calls_than_there_are_connections(what: str, monke
     assert len(ahead.adapter.called) == CONNECTIONS and ahead.waits_again >= CLAIMED - CONNECTIONS
 
 
+@pytest.mark.parametrize("what", TROUBLE)
+def test_a_claim_that_comes_after_trouble_is_not_called(what: str) -> None:
+    """It is small enough for the connections that are free again."""
+
+    async def story(ahead: Ahead) -> None:
+        pool = ahead.pool
+        late = [*pool.waiting][:1]
+        await ahead.adapter.answer(TROUBLE[what])
+        while pool.in_flight:
+            await pool.wait(60)
+        pool.submit(late, {}, pool.terms, read_ticks())
+        await turns()
+        await ahead.adapter.answer(Accepted("v"))
+
+    ahead = run_ahead(sending(), story)
+    assert len(ahead.adapter.called) == CONNECTIONS and ahead.waits_again > CLAIMED - CONNECTIONS
+
+
 def test_doubts_cost_no_more_calls_than_there_are_connections() -> None:
     async def story(ahead: Ahead) -> None:
         await ahead.adapter.answer(InDoubt("no answer"))

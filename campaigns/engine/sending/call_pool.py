@@ -250,7 +250,7 @@ class CallPool:
             self._call_those_that_wait(self._group)
         if self._confirmations is not None and self._ahead:
             self._confirmations.watch(self)
-        if self._ahead and self._cannot_be_called:  # it was refused while this was claimed
+        if (self._ahead or self.claims_ahead) and self._cannot_be_called:  # it was refused while this was claimed
             self.give_back()
 
     def _take_terms(self, terms: ClaimTerms, asked: float, calls: int) -> None:
