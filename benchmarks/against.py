@@ -30,9 +30,9 @@ def serve(messages: int) -> None:
         from tests.faults.sending import take_again
 
         try:
-            from campaigns.engine.sending import send
-        except ImportError:  # a version before the engine had a folder
-            from campaigns.sending import send  # type: ignore[import-not-found,no-redef]
+            from campaigns.engine.sending import send_claimed_job
+        except ImportError:  # a version before its functions were renamed
+            from campaigns.engine.sending import send as send_claimed_job  # type: ignore[attr-defined,no-redef]
         with sandbox.running() as vendor:
             credential = sending.login(vendor.url)
             print("ready", flush=True)
@@ -41,7 +41,7 @@ def serve(messages: int) -> None:
                 Job.objects.filter(pk=job.pk).update(status="DISPATCHED")
                 take_again(job)
                 began, used = time.monotonic(), time.process_time()
-                send(job.pk, job.fence)
+                send_claimed_job(job.pk, job.fence)
                 print(time.monotonic() - began, time.process_time() - used, flush=True)
 
 

@@ -77,12 +77,12 @@ class Round:
     async def _seconds(self) -> list[float]:
         from campaigns.engine.claiming import claims, contexts
         from campaigns.engine.claiming.claims import Lease
-        from campaigns.engine.connections import connect
-        from campaigns.engine.lifecycle import merge
+        from campaigns.engine.connections import open_connection
+        from campaigns.engine.lifecycle import merge_answers
         from campaigns.engine.sending import recording
 
-        job, lease, rows = self.job, Lease(self.job.pk, 1), await connect()
-        [seen] = await contexts.read(rows, [contexts.Read(lease, job.vendor_id, job.credential_id)])
+        job, lease, rows = self.job, Lease(self.job.pk, 1), await open_connection()
+        [seen] = await contexts.read_contexts(rows, [contexts.Read(lease, job.vendor_id, job.credential_id)])
         params = {
             "vendor": job.vendor_id, "credential": job.credential_id, "generation": seen.scope.generation,
             "limits_version": seen.limits_version, "adoptions": seen.adoptions, "hold": 30.0,
@@ -90,17 +90,17 @@ class Round:
         took, cursor, claimed = [0.0, 0.0, 0.0], job.first_message, 0
         while True:
             began = time.perf_counter()
-            [claim] = await claims.claim(rows, params, [claims.ToClaim(lease, cursor, job.end, CONNECTIONS)])
+            [claim] = await claims.claim_for_jobs(rows, params, [claims.ToClaim(lease, cursor, job.end, CONNECTIONS)])
             took[0] += time.perf_counter() - began
             if not claim.messages:
                 break
             ready, cursor, claimed = [answered(lease, claim)], claim.messages[-1].id + 1, claimed + 1
             began = time.perf_counter()
-            await recording.append(rows, ready)
+            await recording.append_results(rows, ready)
             took[1] += time.perf_counter() - began
             if claimed % MERGED == 0 or cursor == job.end:
                 began = time.perf_counter()
-                await merge(rows, [job.pk])
+                await merge_answers(rows, [job.pk])
                 took[2] += time.perf_counter() - began
         await rows.close()
         return took

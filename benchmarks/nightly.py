@@ -49,7 +49,7 @@ def dispatch(rows: int) -> None:
         Job.objects.bulk_create(Job(**fields, first_message=1 + n, created_at=early) for n in numbers)
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE campaigns_job")
-    timed("nightly dispatch", rows, lambda: nightly.run(vendor, timezone.now()).jobs)
+    timed("nightly dispatch", rows, lambda: nightly.run_night(vendor, timezone.now()).jobs)
 
 
 COPIES = """

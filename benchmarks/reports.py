@@ -59,7 +59,7 @@ def reported(first: int, end: int) -> float:
 
     def take(low: int) -> None:
         part = reports[low : low + MOST]
-        assert delivery_reports.take(row.campaign.credential.vendor_id, part).changed == len(part)
+        assert delivery_reports.store_reports(row.campaign.credential.vendor_id, part).changed == len(part)
 
     return rate(len(reports), take)
 

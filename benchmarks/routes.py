@@ -124,7 +124,9 @@ def judge() -> None:
     from campaigns.engine import audit
 
     broken = [
-        one for one in audit.run() if not one.ok and one.question != "no two messages have one letter of the vendor"
+        one
+        for one in audit.ask_all_questions()
+        if not one.is_kept and one.question != "no two messages have one letter of the vendor"
     ]
     if broken:
         raise SystemExit(f"the audit found {broken}")

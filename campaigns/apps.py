@@ -21,7 +21,7 @@ class CampaignsConfig(AppConfig):
         from vendors.destinations import open_doubts
         from vendors.models import Vendor
 
-        ports.wire(
+        ports.wire_ports(
             letters="campaigns.content.letter_making",
             suppressions="campaigns.suppression.for_engine",
             gates="campaigns.approvals.gates",

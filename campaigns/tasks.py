@@ -31,7 +31,7 @@ from campaigns.engine import audit as promises
 from campaigns.engine import delivery_reports, failpoints, sending
 from campaigns.engine.casting import mailcaster
 from campaigns.engine.dispatch import dispatcher, nightly
-from campaigns.engine.dispatch.dispatcher import notify_vendors, shown
+from campaigns.engine.dispatch.dispatcher import flower_options, notify_vendors
 from campaigns.engine.doubts import reconciler
 from campaigns.engine.finishing import finalizer, journals
 from campaigns.engine.finishing import sweep as sweeper
@@ -71,9 +71,9 @@ def cast(vendor_id: int) -> None:
 def _by_database(function: Callable[..., Any], *args: Any, **over: Any) -> Any:
     """Run the function; in a pool of threads, on shared connections instead of one for each thread.
 
-    over: see Sender.by_database.
+    over: see Sender.run_in_database.
     """
-    return _kept.by_database(function, *args, **over) if _kept else function(*args)
+    return _kept.run_in_database(function, *args, **over) if _kept else function(*args)
 
 
 def _wake_casters(vendor_id: int, queue: str) -> None:
@@ -82,7 +82,7 @@ def _wake_casters(vendor_id: int, queue: str) -> None:
     for caster_id in mailcaster.idle_casters(vendor_id):
         try:
             with tells_locked():
-                claimed = mailcaster.claim(caster_id, timezone.now(), wait=wait)
+                claimed = mailcaster.claim_next_job(caster_id, timezone.now(), wait=wait)
         except LockNotAvailable:  # the sweep wakes it again; the other casters do not wait for this lock
             claimed, wait = None, False
         if claimed is None:
@@ -105,7 +105,9 @@ def _notify_children(parent_id: int, packets: list[Any]) -> None:
         packets[0].apply_async(ignore_result=True)
         return
     try:
-        body = finish_parent.si(parent_id).set(queue=settings.CELERY_TASK_DEFAULT_QUEUE, **shown(f"job={parent_id}"))
+        body = finish_parent.si(parent_id).set(
+            queue=settings.CELERY_TASK_DEFAULT_QUEUE, **flower_options(f"job={parent_id}")
+        )
         chord(packets, body).apply_async()
     except Exception as error:  # Celery raises many kinds
         alarms.NO_CHORD.log(log, parent_id, error)
@@ -114,7 +116,7 @@ def _notify_children(parent_id: int, packets: list[Any]) -> None:
 
 
 def _packet(job_id: int, parent_id: int | None, size: int) -> dict[str, Any]:
-    return shown(f"job={parent_id} child={job_id} n={size}" if parent_id else f"job={job_id} n={size}")
+    return flower_options(f"job={parent_id} child={job_id} n={size}" if parent_id else f"job={job_id} n={size}")
 
 
 @shared_task(ignore_result=False, acks_late=False)
@@ -125,8 +127,8 @@ def send_job(job_id: int, fence: int) -> None:
     an hour (Redis) or half an hour (RabbitMQ). If a worker is killed, the sweep finds the job by its lease.
     """
     with suppress(LockNotAvailable):  # locked jobs are left to the sweep
-        sent = (_kept or sending).send(job_id, fence, _is_stopping, finalizer.log_drained)
-        _by_database(_sent, sent, sent.logged or _by_database(finalizer.finalise, sent.job_id, over=_is_stopping))
+        sent = (_kept or sending).send_claimed_job(job_id, fence, _is_stopping, finalizer.log_drained)
+        _by_database(_sent, sent, sent.logged or _by_database(finalizer.finalise_job, sent.job_id, over=_is_stopping))
 
 
 def _sent(sent: sending.Sent, logged: bool) -> None:
@@ -146,7 +148,7 @@ def _sent(sent: sending.Sent, logged: bool) -> None:
     queue = queue_of(job.vendor_slug)
     if sent.left and job.routed:
         with passes_locked():
-            notify_vendors(moving.reroute(job.parent or job.id).vendors)
+            notify_vendors(moving.reroute_parent(job.parent or job.id).vendors)
     if sent.until is not None:
         dispatcher.notify_queue(job.vendor_id, queue, eta=sent.until)
     _wake_casters(job.vendor_id, queue)
@@ -178,7 +180,9 @@ def consume_session(session_id: str) -> None:
 def notify_webhooks(eta: datetime | None = None) -> None:
     """Notify that webhook calls are due; the sweep repeats that."""
     try:
-        deliver_webhooks.apply_async(queue=WEBHOOKS, **({"eta": eta} if eta else {"expires": 60}), **shown("webhooks"))
+        deliver_webhooks.apply_async(
+            queue=WEBHOOKS, **({"eta": eta} if eta else {"expires": 60}), **flower_options("webhooks")
+        )
     except OperationalError as error:
         alarms.QUEUE_NOT_NOTIFIED.log(log, WEBHOOKS, error)
 
@@ -210,7 +214,7 @@ def notify_of_draft(task: str, draft_id: int) -> None:
 def _notify(task: Any, argument: Any, **options: Any) -> None:
     name = next(iter(signature(task.run).parameters))
     try:
-        task.apply_async((argument,), **shown(f"{name}={argument}"), **options)
+        task.apply_async((argument,), **flower_options(f"{name}={argument}"), **options)
     except OperationalError as error:
         alarms.JOB_NOT_NOTIFIED.log(log, task.name, argument, error)
 
@@ -226,7 +230,7 @@ def dispatch_one(job_id: int) -> None:
 def dispatch_night(vendor_id: int) -> None:
     """Run a vendor's nightly dispatch (document 000); its DispatchRun row makes it happen only once."""
     vendor = Vendor.objects.get(pk=vendor_id)
-    went = nightly.run(vendor, timezone.now())
+    went = nightly.run_night(vendor, timezone.now())
     if went.jobs:
         log.info("vendor %s: the night dispatched %s jobs, %s of them to be cut", vendor, went.jobs, went.parents)
         notify_vendors(went.vendors)
@@ -235,7 +239,7 @@ def dispatch_night(vendor_id: int) -> None:
 @shared_task
 def sweep() -> None:
     """Do the work that lost notifications or workers left. Runs every few seconds, and is idempotent."""
-    facts = sweeper.sweep(timedelta(seconds=settings.LEASE_SECONDS))
+    facts = sweeper.run_sweep(timedelta(seconds=settings.LEASE_SECONDS))
     announce(facts.finalised)
     for job in facts.unanswered:
         shown = _packet(job.pk, job.parent_id, job.size)
@@ -269,7 +273,7 @@ def pause_campaigns() -> None:
 @shared_task
 def settle_doubts() -> None:
     """Ask the vendors about messages in doubt."""
-    reconciler.reconcile()
+    reconciler.reconcile_due_doubts()
 
 
 def reconcile_soon() -> None:
@@ -284,7 +288,7 @@ def reconcile_soon() -> None:
 def audit() -> None:
     """Audit the promises; log each breach as an error."""
     for check in promises.run_and_keep():
-        if not check.ok:
+        if not check.is_kept:
             alarms.PROMISE_BROKEN.log(log, check.promise, check.question, check.breaches, check.examples)
 
 

@@ -45,7 +45,7 @@ def _prepare(connection: Any, **_: Any) -> None:
     """
     from campaigns.engine.failover import guard
 
-    params = {"idle": str(round(settings.TRANSACTION_IDLE_SECONDS * 1000)), "tables": guard.tables()}
+    params = {"idle": str(round(settings.TRANSACTION_IDLE_SECONDS * 1000)), "tables": guard.newest_migrations()}
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT set_config('idle_in_transaction_session_timeout', %(idle)s, false), "
@@ -80,7 +80,7 @@ def _on_migrate(using: str, **_: Any) -> None:
         installation.sync_beat()
         installation.make_permissions()
         installation.create_groups()
-        guard.migrated()
+        guard.finish_migration()
 
 
 def _on_vendor(update_fields: frozenset[str] | None = None, **_: Any) -> None:

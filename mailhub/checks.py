@@ -153,7 +153,7 @@ def commits_are_kept(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
     from campaigns.engine.failover import durability  # Django is set up by now
 
     try:
-        found = durability.weaknesses()
+        found = durability.list_weaknesses()
     except DatabaseError:  # unavailable; sessions_are_kept reports it
         return []
     return [

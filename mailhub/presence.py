@@ -98,9 +98,9 @@ def _ask_first() -> None:
 
 
 def _look() -> str | None:
-    known, same = holding.read()
+    known, same = holding.read_mark()
     if not same:
-        return guard.halted()
+        return guard.halt_reason()
     mark = present_mark()
     if mark is not None and known is not None and not is_same(mark, known):
         return _hold(mark)
@@ -140,7 +140,7 @@ def _silence() -> float | None:
 def _nights(silent: float) -> list[int]:
     """Return the vendors whose night fell into the silence."""
     now = timezone.now()
-    nights = ((vendor.pk, nightly.due(vendor, now)) for vendor in Vendor.objects.all())
+    nights = ((vendor.pk, nightly.latest_due_run(vendor, now)) for vendor in Vendor.objects.all())
     return [pk for pk, night in nights if night and (now - night[1]).total_seconds() < silent]
 
 

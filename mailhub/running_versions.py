@@ -35,7 +35,7 @@ class RunningProcess(NamedTuple):
 
 
 def own_version() -> ProgramVersion:
-    return ProgramVersion(version(), guard.tables())
+    return ProgramVersion(version(), guard.newest_migrations())
 
 
 def keep_announcing(name: str) -> None:

@@ -25,7 +25,7 @@ def clear_sessions() -> None:
 @shared_task(name="mailhub.tasks.delete_events")
 def delete_events() -> None:
     """Delete bounces, complaints, inbound messages and answers older than EVENT_DAYS, and old kept answers."""
-    message_events.delete_old()
+    message_events.delete_old_events()
     inbound.delete_old()
     inbox.delete_old()
     KeptAnswer.objects.filter(created_at__lt=timezone.now() - ANSWERS_KEPT).delete()

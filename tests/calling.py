@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 from campaigns.engine.claiming import claims, contexts
 from campaigns.engine.claiming.claims import ClaimedMessage, Lease, OpenClaim, PermittedCall
-from campaigns.engine.connections import connect
-from campaigns.engine.lifecycle import merge
+from campaigns.engine.connections import open_connection
+from campaigns.engine.lifecycle import merge_answers
 from campaigns.engine.sending import recording
 from campaigns.models import Job
 from vendors.outcomes import Outcome
@@ -22,7 +22,7 @@ def costs(message_id: int) -> int:
 
 def started(job: Job) -> Lease:
     """The notification has arrived; nothing is claimed."""
-    begun = claims.start(job.pk, job.fence)
+    begun = claims.start_job(job.pk, job.fence)
     assert begun
     return begun.lease
 
@@ -31,7 +31,7 @@ def by_sender(step: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
     """Runs the step on a connection of its own, as a sender's."""
 
     async def run() -> T:
-        rows = await connect()
+        rows = await open_connection()
         try:
             return await step(rows)
         finally:
@@ -42,9 +42,9 @@ def by_sender(step: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
 
 async def claim(rows: Any, job: Job, lease: Lease, most: int = 1, **more: Any) -> claims.Claimed:
     """Claims like a sender, up to the moment before the first call."""
-    [seen] = await contexts.read(rows, [contexts.Read(lease, job.vendor_id, job.credential_id)])
+    [seen] = await contexts.read_contexts(rows, [contexts.Read(lease, job.vendor_id, job.credential_id)])
     one = asked(job, lease, most=most, destination=seen.scope.destination, **more)
-    [claimed] = await claims.claim(rows, await to_claim(rows, job, lease), [one])
+    [claimed] = await claims.claim_for_jobs(rows, await to_claim(rows, job, lease), [one])
     return claimed
 
 
@@ -55,7 +55,7 @@ def asked(job: Job, lease: Lease, **more: Any) -> claims.ToClaim:
 
 async def to_claim(rows: Any, job: Job, lease: Lease) -> dict[str, Any]:
     """What a claim of the credential's jobs has to know."""
-    [seen] = await contexts.read(rows, [contexts.Read(lease, job.vendor_id, job.credential_id)])
+    [seen] = await contexts.read_contexts(rows, [contexts.Read(lease, job.vendor_id, job.credential_id)])
     return {
         "vendor": job.vendor_id, "limits_version": seen.limits_version, "hold": 5.0, "adoptions": seen.adoptions,
         "credential": job.credential_id, "generation": seen.scope.generation,
@@ -68,10 +68,10 @@ async def append(rows: Any, lease: Lease, of: OpenClaim, answers: Iterable[tuple
         recording.CallResult(PermittedCall(ClaimedMessage(id, "", "", {}), of, ("permit",) * costs(id), 0.0), outcome)
         for id, outcome in answers
     ]
-    await recording.append(rows, [recording.JobResults(lease, results)])
+    await recording.append_results(rows, [recording.JobResults(lease, results)])
 
 
 async def answer(rows: Any, lease: Lease, of: OpenClaim, answers: Iterable[tuple[int, Outcome]]) -> None:
     """Stores them and merges them into the messages."""
     await append(rows, lease, of, answers)
-    await merge(rows, [lease.job_id])
+    await merge_answers(rows, [lease.job_id])

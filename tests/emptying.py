@@ -97,5 +97,5 @@ def forget_keys() -> None:
     from campaigns.doors import token_keys  # when Django knows its models
     from campaigns.engine.suppressed import digests
 
-    token_keys.known.forget()
-    digests.known.forget()
+    token_keys.known.forget_value()
+    digests.known.forget_value()

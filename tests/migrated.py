@@ -50,7 +50,7 @@ class Migrated:
         connection.close()
         with connection._nodb_cursor() as cursor:
             cursor.execute(f'CREATE DATABASE {TEMPLATE} TEMPLATE "{source}"')
-        guard.migrated()
+        guard.finish_migration()
         self._made.touch()
         self._release()
 

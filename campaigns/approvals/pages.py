@@ -63,7 +63,7 @@ def detail(request: HttpRequest, campaign_id: int) -> HttpResponse:
         "changed": changed,
         "seen": frozen_parts.token(changed),
         "campaign": campaign,
-        "sums": progress.of_campaigns([campaign.pk])[campaign.pk],
+        "sums": progress.progress_of_campaigns([campaign.pk])[campaign.pk],
         "may": approving.may_decide(user),
         "why_not": approving.why_not(found, user),
         "live": found.verdict is None,

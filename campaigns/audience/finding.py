@@ -23,7 +23,7 @@ from campaigns.engine import progress
 from campaigns.engine.progress import STILL
 from campaigns.engine.refusal_runs import putting_back
 from campaigns.engine.routes import whose
-from campaigns.engine.suppressed.digests import digest, key
+from campaigns.engine.suppressed.digests import digest_address, digest_key
 from campaigns.lists.intake import AddressReader
 from campaigns.models import Message, MessageEvent, Resolution, Session, Sponsor, Suppression, VendorMessageId
 from campaigns.models.jobs import read_reference
@@ -162,8 +162,8 @@ def _described(rows: Sequence[Message]) -> Iterator[FoundMessage]:
     with connection.cursor() as cursor:
         cursor.execute(JOBS, {"messages": ids})
         jobs = {message: (job, status) for message, job, status in cursor.fetchall()}
-    called = progress.in_flight({job for job, _status in jobs.values()})
-    vendors = whose.vendors(ids)
+    called = progress.messages_in_flight({job for job, _status in jobs.values()})
+    vendors = whose.vendors_of_messages(ids)
     events: dict[int, list[Happening]] = {pk: [] for pk in ids}
     for event in MessageEvent.objects.filter(message__in=ids):
         said = " ".join(filter(None, (event.code, event.note)))
@@ -206,11 +206,11 @@ def _happened(row: Message) -> Iterator[Happening]:
 
 def _suppressed(recipients: Collection[ChannelAddress], sponsors: Sequence[int] | None) -> list[Suppression]:
     """Return suppressions for these sponsors and those for all, including ended ones."""
-    secret = key()
+    secret = digest_key()
     if secret is None or not recipients:
         return []
     mine = Q() if sponsors is None else Q(sponsor=None) | Q(sponsor__in=list(sponsors))
-    hashes = {digest(secret, channel, address) for channel, address in recipients}
+    hashes = {digest_address(secret, channel, address) for channel, address in recipients}
     rows = Suppression.objects.filter(mine, digest__in=hashes).select_related("sponsor", "topic")
     return list(rows.order_by("-since")[:MOST])
 

@@ -165,7 +165,7 @@ def _obey(vendor: Vendor, row: InboundMessage, credentials: Sequence[int]) -> in
             for sponsor in sponsors_concerned(vendor, row, credentials):
                 restarted = _written(row, sponsor, Command.START, Q(written_at__gt=row.written_at))
                 if not restarted and lists.add(sponsor, Vendor.Channel.SMS, [new]):
-                    day_counts.unsubscribed(sponsor)
+                    day_counts.count_unsubscribed(sponsor)
         case Command.START:
             held = [
                 id for sponsor in sponsors_concerned(vendor, row, credentials) for id in _stopped(vendor, row, sponsor)

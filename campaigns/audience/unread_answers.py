@@ -54,7 +54,7 @@ def treat_as_stop(answer_id: int, by: Actor) -> bool:
     new = NewSuppression(row.sender, REASONS[row.channel].value, source, row.written_at)
     for sponsor in sponsors:
         if lists.add(sponsor, row.channel, [new]):
-            day_counts.unsubscribed(sponsor)
+            day_counts.count_unsubscribed(sponsor)
     _decide(row, RecipientAnswer.Outcome.STOP, by, Said(gettext_noop("treated as stop")))
     return True
 

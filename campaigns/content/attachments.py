@@ -46,7 +46,7 @@ class AttachmentCache:
         return found
 
     async def _read(self, file: int) -> Attachment:
-        async with self.rows.one() as connection:
+        async with self.rows.lend_connection() as connection:
             # In binary format: as text, a file takes twice its size.
             cursor = await connection.cursor(binary=True).execute(CONTENT, [file])
             row = await cursor.fetchone()
@@ -98,7 +98,7 @@ class LetterFiles:
         return letter._replace(attachments=(*self._to_all, *own))
 
     async def _ids(self, statement: str, *more: Any) -> list[Any]:
-        async with self._cache.rows.one() as connection:
+        async with self._cache.rows.lend_connection() as connection:
             result = await connection.execute(statement, [self._campaign.pk, *more])
             rows: list[Any] = await result.fetchall()
             return rows

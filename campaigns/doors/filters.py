@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy
 
 from campaigns.doors import labels
 from campaigns.engine import progress
-from campaigns.engine.lifecycle import GROUPS, in_group
+from campaigns.engine.lifecycle import GROUPS, group_condition
 from campaigns.models import Job
 from campaigns.models.jobs import DOUBTS, FAILED
 from campaigns.models.states import DONE, PARENTS, S, Status
@@ -71,7 +71,7 @@ def of_statuses(word: str, among: Container[Status]) -> Q:
     If a name is both, like Sent, capitals as in SENT mean the status.
     """
     if group := next((name for name in GROUPS if name.lower() == word.lower() and word not in Status), ""):
-        return in_group(group, among)
+        return group_condition(group, among)
     if word.upper() not in Status:
         known = Said("%(groups)s and %(names)s", groups=", ".join((*GROUPS, *ENDS)), names=", ".join(Status))
         raise ValueError(Said("%(word)s is not a status; there are %(known)s", word=repr(word), known=known))

@@ -71,11 +71,11 @@ def of_sum(sums: Progress) -> str:
     """Return the label of a job, or of a campaign with all its jobs."""
     if not sums.size:
         return WAITING
-    if sums.moving and sums.open:
+    if sums.moving and sums.open_messages:
         return PAUSED if sums.paused else SENDING if sums.begun else WAITING
     if sums.in_doubt:
         return ATTENTION
-    if sums.open:
+    if sums.open_messages:
         return STOPPED
     wanted = sums.size - sums.suppressed
     if not wanted:

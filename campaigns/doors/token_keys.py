@@ -26,7 +26,7 @@ def keys(purpose: str) -> tuple[bytes, ...]:
     A token made for one purpose fits no other. purpose: at most 16 bytes. Raises the database's errors.
     """
     person = purpose.encode()
-    return tuple(hashlib.blake2b(key=one, person=person, digest_size=SIZE).digest() for one in known.get())
+    return tuple(hashlib.blake2b(key=one, person=person, digest_size=SIZE).digest() for one in known.get_fresh())
 
 
 def _read() -> tuple[bytes, ...]:

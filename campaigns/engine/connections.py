@@ -67,9 +67,9 @@ class SharedRows:
         self._idle: list[tuple[float, Any]] = []  # (idle since, connection), most recently used last
 
     async def execute(self, statement: Any, params: Any = None) -> "ReceivedRows":
-        return await self.run(lambda connection: connection.execute(statement, params))
+        return await self.run_with_rows(lambda connection: connection.execute(statement, params))
 
-    async def run(self, work: Callable[[Any], Awaitable[T]], over: Callable[[], bool] = bool) -> T:
+    async def run_with_rows(self, work: Callable[[Any], Awaitable[T]], over: Callable[[], bool] = bool) -> T:
         """Run the work with a connection and return its result: one transaction, or several that may be repeated.
 
         If the work meets a lock, it is retried, and others use the connection in between. Raises LockNotAvailable once
@@ -77,7 +77,7 @@ class SharedRows:
         """
         while True:
             try:
-                async with self.one() as connection:
+                async with self.lend_connection() as connection:
                     return await work(connection)
             except LockNotAvailable:
                 if over():
@@ -85,10 +85,10 @@ class SharedRows:
                 await asyncio.sleep(LOCKED_SECONDS)
 
     @asynccontextmanager
-    async def one(self) -> AsyncIterator[Any]:
+    async def lend_connection(self) -> AsyncIterator[Any]:
         """Lend a connection for the block. It is kept if the block leaves no transaction open."""
         async with self._places:
-            connection = await self._clean()
+            connection = await self._clean_connection()
             refused = False
             try:
                 yield connection
@@ -112,13 +112,13 @@ class SharedRows:
         for one in gone:
             await one.close()
 
-    async def _clean(self) -> Any:
+    async def _clean_connection(self) -> Any:
         while self._idle:
             _, kept = self._idle.pop()
             if is_clean(kept):
                 return kept
             await kept.close()
-        return await connect(self._locked_most)
+        return await open_connection(self._locked_most)
 
 
 class KeptAdapter(NamedTuple):
@@ -154,14 +154,14 @@ class Connections:
         self._expiry: asyncio.Task[None] | None = None
 
     @asynccontextmanager
-    async def to_vendor(self, credential_id: int, key: bytes, adapter: Adapter) -> AsyncIterator[Adapter]:
+    async def lend_adapter(self, credential_id: int, key: bytes, adapter: Adapter) -> AsyncIterator[Adapter]:
         """Lend an open adapter of the credential to one stream: a kept one with the same key, or `adapter`.
 
         `adapter` is opened if it is used. An error in the block closes the adapter.
         """
         if self._expiry is None:
-            self._expiry = asyncio.create_task(self._expire())
-        used = await self._take(credential_id, key)
+            self._expiry = asyncio.create_task(self._close_unused())
+        used = await self._take_adapter(credential_id, key)
         if used is None:
             used = adapter
             await used.open()
@@ -176,14 +176,14 @@ class Connections:
         if len(self._adapters) > VENDORS_MOST:
             await close_adapter(self._adapters.pop(0).adapter)
 
-    def to_redis(self) -> tuple[AsyncThrottle, AsyncHealth]:
+    def redis_stores(self) -> tuple[AsyncThrottle, AsyncHealth]:
         """Return the throttle and the health store. Redis's client checks its idle connections itself."""
         if self._redis is None:
             self._redis = redis_clients.connect_async(settings.REDIS_URL)
             self._throttle, self._health = AsyncThrottle(self._redis), AsyncHealth(self._redis)
         return self._throttle, self._health
 
-    def suppressions(self, adoptions: int) -> RecentSuppressions:
+    def recent_suppressions(self, adoptions: int) -> RecentSuppressions:
         """Return the suppressions newer than the jobs' imports.
 
         A takeover of the store discards them: the store may have lost some known before.
@@ -201,19 +201,19 @@ class Connections:
             return
         values = {"size": size or None, "credential": credential_id}
         with suppress(psycopg.Error, OSError):
-            await self.claims.run(lambda connection: connection.execute(SET_SIZE, values), over=lambda: True)
+            await self.claims.run_with_rows(lambda connection: connection.execute(SET_SIZE, values), over=lambda: True)
             self._sizes[credential_id] = (now, size)
 
     async def close(self) -> None:
         if self._expiry is not None:
             await cut_off(self._expiry)
             self._expiry = None
-        await self._close(float("inf"))
+        await self._close_unused_since(float("inf"))
         redis, self._redis = self._redis, None
         if redis is not None:
             await redis.aclose()
 
-    async def _take(self, credential_id: int, key: bytes) -> Adapter | None:
+    async def _take_adapter(self, credential_id: int, key: bytes) -> Adapter | None:
         """Return the most recently used adapter with this key.
 
         Closes adapters made from the credential's former settings or secret.
@@ -226,10 +226,10 @@ class Connections:
             await close_adapter(kept.adapter)
         return same[-1].adapter if same else None
 
-    async def _expire(self) -> None:
+    async def _close_unused(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            await self._close(time.monotonic() - KEPT)
+            await self._close_unused_since(time.monotonic() - KEPT)
             await self._store_histograms()
 
     async def _store_histograms(self) -> None:
@@ -244,7 +244,7 @@ class Connections:
         except Exception as error:  # its client raises many kinds; nothing depends on these counts
             log.info("histograms are not stored: %s", error)
 
-    async def _close(self, unused_since: float) -> None:
+    async def _close_unused_since(self, unused_since: float) -> None:
         gone = [kept for kept in self._adapters if kept.since <= unused_since]
         self._adapters = [kept for kept in self._adapters if kept.since > unused_since]
         for kept in gone:
@@ -262,20 +262,20 @@ class SenderConnection(psycopg.AsyncConnection[TupleRow]):
     """Executes all statements with one cursor, because a new cursor looks up the dumper of each type again."""
 
     @cached_property
-    def _kept(self) -> psycopg.AsyncCursor[TupleRow]:
+    def _kept_cursor(self) -> psycopg.AsyncCursor[TupleRow]:
         return self.cursor()
 
     async def execute(self, statement: Any, params: Any = None) -> ReceivedRows:  # type: ignore[override]
-        await self._kept.execute(statement, params)
-        result = self._kept.pgresult
-        return ReceivedRows(await self._kept.fetchall() if result and result.nfields else [])
+        await self._kept_cursor.execute(statement, params)
+        result = self._kept_cursor.pgresult
+        return ReceivedRows(await self._kept_cursor.fetchall() if result and result.nfields else [])
 
 
 class JsonLoader(Loader):
     load = staticmethod(orjson.loads)  # type: ignore[assignment]  # intake wrote them with it
 
 
-async def connect(locked_most: str = "0") -> SenderConnection:
+async def open_connection(locked_most: str = "0") -> SenderConnection:
     """Open a connection for an event loop, with autocommit. locked_most: as in SharedRows."""
     options = connection.get_connection_params()
     for ours in ("cursor_factory", "context", "client_encoding", "prepare_threshold"):
@@ -288,7 +288,7 @@ async def connect(locked_most: str = "0") -> SenderConnection:
         idle = str(round(settings.TRANSACTION_IDLE_SECONDS * 1000))  # as in every session: mailhub/apps.py
         noted = f"""SELECT set_config('idle_in_transaction_session_timeout', %(idle)s, false),
             set_config('lock_timeout', %(locked)s, false), {guard.NOTED}"""
-        await made.execute(noted, {"idle": idle, "locked": locked_most, "tables": guard.tables()})
+        await made.execute(noted, {"idle": idle, "locked": locked_most, "tables": guard.newest_migrations()})
     except BaseException:  # such as the end of its stream
         await made.close()
         raise

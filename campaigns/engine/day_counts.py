@@ -87,14 +87,14 @@ class DaySums:
 KINDS = tuple(one.name for one in fields(DaySums) if one.name != "day")
 
 
-def of_sponsors(sponsors: Sequence[int] | None, days: int = DAYS_SHOWN) -> list[DaySums]:
+def sum_days(sponsors: Sequence[int] | None, days: int = DAYS_SHOWN) -> list[DaySums]:
     """Return the sums of the last `days` days (UTC), ending today, for these sponsors; None means all.
 
     Raises ValueError unless 1 <= days <= MOST_DAYS.
     """
     last = timezone.now().date()
     with connection.cursor() as cursor:
-        cursor.execute(DAYS, _span(sponsors, last, days))
+        cursor.execute(DAYS, _span_params(sponsors, last, days))
         found = {row[0]: DaySums(*row) for row in cursor.fetchall()}
     every = (last - timedelta(days=ago) for ago in range(days - 1, -1, -1))
     return [found.get(day) or DaySums(day) for day in every]
@@ -103,22 +103,22 @@ def of_sponsors(sponsors: Sequence[int] | None, days: int = DAYS_SHOWN) -> list[
 def sent_by_vendors(sponsors: Sequence[int] | None, days: int = DAYS_SHOWN) -> dict[int, int]:
     """Return how many messages each vendor accepted in the same days, by its id."""
     with connection.cursor() as cursor:
-        cursor.execute(BY_VENDOR, _span(sponsors, timezone.now().date(), days))
+        cursor.execute(BY_VENDOR, _span_params(sponsors, timezone.now().date(), days))
         return dict(cursor.fetchall())
 
 
-def _span(sponsors: Sequence[int] | None, last: date, days: int) -> Any:
+def _span_params(sponsors: Sequence[int] | None, last: date, days: int) -> Any:
     if not 1 <= days <= MOST_DAYS:
         raise ValueError(f"ask for 1 to {MOST_DAYS} days")
     return {"before": last - timedelta(days=days), "last": last, "sponsors": sponsors}
 
 
-def total(days: Sequence[DaySums]) -> DaySums:
+def sum_all_days(days: Sequence[DaySums]) -> DaySums:
     """Return the sums over all these days, dated with the last one."""
     return DaySums(days[-1].day, *(sum(getattr(one, name) for one in days) for name in KINDS))
 
 
-def unsubscribed(sponsor_id: int) -> None:
+def count_unsubscribed(sponsor_id: int) -> None:
     """Count somebody who unsubscribed through a link of ours, in the transaction that stores it."""
     with connection.cursor() as cursor:
         cursor.execute(UNSUBSCRIBED, [sponsor_id])

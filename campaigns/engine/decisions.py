@@ -37,7 +37,7 @@ class JobDecision:
     ready: tuple[int, ...] = ()
 
 
-def hold(job_id: int) -> Job | None:
+def hold_with_family(job_id: int) -> Job | None:
     """Lock the job with its parent or its children, then read it. None if it does not exist."""
     lifecycle.hold_family(job_id)
     return Job.objects.filter(pk=job_id).first()
@@ -57,7 +57,7 @@ def called_next(campaign_id: int) -> "QuerySet[Job]":
     return live.exclude(status__in=PARENTS, remaining=0)
 
 
-def busy(job: Job, leaves: list[Job]) -> str:
+def busy_reason(job: Job, leaves: list[Job]) -> str:
     """Return as a sentence why nothing can be sent again yet; empty if it can."""
     if job.is_parent and job.status not in MOVES["retry_parent"].sources:
         return Said(
@@ -109,12 +109,12 @@ def _reopen_sessions(job_ids: Iterable[int]) -> None:
     Session.objects.filter(job__in=list(job_ids)).update(finished_at=None, shard=None, in_doubt=0)
 
 
-def stale(job_id: int) -> JobDecision:
+def stale_decision(job_id: int) -> JobDecision:
     """Return the answer to a decision on an old revision."""
     said = gettext_noop("somebody else has just decided about job %(job)s: look again")
     return JobDecision(job_id, Verdict.STALE, Said(said, job=str(job_id)))
 
 
-def unknown(job_id: int) -> JobDecision:
+def unknown_job(job_id: int) -> JobDecision:
     """Return the answer to a decision about a job that does not exist."""
     return JobDecision(job_id, Verdict.UNKNOWN, Said(gettext_noop("there is no job %(job)s"), job=str(job_id)))

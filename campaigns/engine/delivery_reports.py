@@ -19,7 +19,7 @@ from django.utils import timezone
 from campaigns.engine import day_counts, ground_truth, lifecycle, message_events, ports, reported_waits, vendor_ids
 from campaigns.engine.message_events import NewEvent
 from campaigns.engine.ports import Complaint, ReportChange
-from campaigns.engine.reported import Report, batches, consistent, read
+from campaigns.engine.reported import Report, batch_reports, drop_contradicted, read_report
 from campaigns.engine.routes import whose
 from campaigns.engine.routes.whose import ReportingAccount
 from campaigns.engine.vendor_ids import DueReport
@@ -49,7 +49,7 @@ class ReportsStored:
     early: int = 0
 
 
-def take(
+def store_reports(
     vendor_id: int, reported: Sequence[Reported], source: str = "vendor", credentials: Sequence[int] = ()
 ) -> ReportsStored:
     """Store all reports in one transaction; repeated ones change nothing. Raises database errors.
@@ -57,19 +57,19 @@ def take(
     source: who reports. credentials: whose letters the reports may name; empty: all of the vendor's. Before the
     transaction, recipients of hard bounces and complaints are suppressed, and those who unsubscribed.
     """
-    return take_together(vendor_id, [reported], source, credentials)[0]
+    return store_requests_together(vendor_id, [reported], source, credentials)[0]
 
 
-def take_together(
+def store_requests_together(
     vendor_id: int, requests: Sequence[Sequence[Reported]], source: str, credentials: Sequence[int] = ()
 ) -> list[ReportsStored]:
     """Store the reports of several requests. Returns a result for each; calls, events and early are those of all."""
     now = timezone.now()
     of = ReportingAccount(vendor_id, tuple(credentials))
-    named = vendor_ids.named(of, requests)
-    said = [[(one.reference or one.vendor_id, read(one, now)) for one in request] for request in named]
-    known = consistent([report for request in said for _, report in request if report])
-    heard = message_events.new(of, [report.event for report in known if report.event])
+    named = vendor_ids.name_letters(of, requests)
+    said = [[(one.reference or one.vendor_id, read_report(one, now)) for one in request] for request in named]
+    known = drop_contradicted([report for request in said for _, report in request if report])
+    heard = message_events.new_events(of, [report.event for report in known if report.event])
     ports.suppressions.suppress_reported(heard)
     changes: list[ReportChange] = []
     strange: set[tuple[UUID, int]] = set()
@@ -77,19 +77,23 @@ def take_together(
     with transaction.atomic():
         lifecycle.wait_at_most()  # the reporter tries again
         accepted: set[int] = set()
-        ours = [_ours(of, batch, strange, accepted) for batch in batches(known)]
+        ours = [_reports_that_count(of, batch, strange, accepted) for batch in batch_reports(known)]
         # For all batches together: jobs are locked in the order of their ids.
         if any(ours):
             lifecycle.hold_around({one.id for batch in ours for one in batch})
         for batch in ours:
-            changed_now, early_now = _store(vendor_id, batch, accepted)
+            changed_now, early_now = _store_locked(vendor_id, batch, accepted)
             changes += changed_now
             early += early_now
-        stored = message_events.append(heard, source)
+        stored = message_events.append_events(heard, source)
         waiting = reported_waits.put_off_reported(heard)
-        calls = (*ports.events.reports_changed(changes), *ports.events.complaints_came(_complaints(heard)))
+        calls = (*ports.events.reports_changed(changes), *ports.events.complaints_came(_list_complaints(heard)))
         nameless = [one for request in named for one in request if one.vendor_id and not one.reference]
-        kept = {one.vendor_id for one in nameless} if nameless and vendor_ids.keep(of, nameless, source) else set()
+        kept = (
+            {one.vendor_id for one in nameless}
+            if nameless and vendor_ids.keep_unknown_reports(of, nameless, source)
+            else set()
+        )
     histograms.store_soon(settings.REDIS_URL)
     _log_waits(vendor_id, waiting)
     changed = {change.id for change in changes}
@@ -117,7 +121,7 @@ def take_waiting() -> int:
     Reports still without a letter after a week are given up and logged.
     """
     taken = 0
-    for group in vendor_ids.due():
+    for group in vendor_ids.due_reports():
         try:
             taken += _take_due(group)
         except Exception as error:  # one bad report must not stop the others
@@ -128,7 +132,7 @@ def take_waiting() -> int:
                     taken += _take_due([one])
                 except Exception:
                     alarms.WAITING_REPORT_NOT_TAKEN.log(log, one.source, one.id, exc_info=True)
-    vendor_ids.forget()
+    vendor_ids.forget_oldest_ids()
     return taken
 
 
@@ -139,7 +143,7 @@ def _log_waits(vendor_id: int, waiting: Sequence[tuple[str, str]]) -> None:
         alarms.RECEIVERS_WAIT.log(log, vendor_id, more)
 
 
-def _complaints(heard: Iterable[NewEvent]) -> list[Complaint]:
+def _list_complaints(heard: Iterable[NewEvent]) -> list[Complaint]:
     return [
         Complaint(one.reported.id, one.reported.resend_no + 1, one.campaign_id, one.reported.at, one.reported.note)
         for one in heard
@@ -149,10 +153,12 @@ def _complaints(heard: Iterable[NewEvent]) -> list[Complaint]:
 
 def _take_due(group: Sequence[DueReport]) -> int:
     """Store the waiting reports of one account. Returns their number."""
-    source, known = group[0].source, [one.reported() for one in group if one.known]
+    source, known = group[0].source, [one.read_stored_report() for one in group if one.is_known]
     if known:
-        take(group[0].vendor_id, known, source, group[0].credentials)
-    vendor_ids.done([one.id for one in group])  # if the process dies before, they are stored again without effect
+        store_reports(group[0].vendor_id, known, source, group[0].credentials)
+    vendor_ids.delete_due_reports(
+        [one.id for one in group]
+    )  # if the process dies before, they are stored again without effect
     if given_up := len(group) - len(known):
         alarms.REPORTS_UNKNOWN.log(log, given_up, source)
     return len(known)
@@ -208,7 +214,7 @@ WHERE c.kind IS DISTINCT FROM c.was ORDER BY c.id
 REVISED = "UPDATE campaigns_session SET shard = NULL WHERE id = ANY(%(ids)s)"
 
 
-def _ours(
+def _reports_that_count(
     of: ReportingAccount, reports: Sequence[Report], strange: set[tuple[UUID, int]], accepted: set[int]
 ) -> list[Report]:
     """Return the reports that may change something. Adds those that name no letter of the account to `strange`.
@@ -219,13 +225,15 @@ def _ours(
     with connection.cursor() as cursor:
         cursor.execute(KNOWN, {"ids": [one.id for one in reports], **of.params})
         known = {id: facts for id, *facts in cursor.fetchall()}
-    ours = [one for one in reports if _matches(known.get(one.id), one)]
-    strange.update((one.uuid, one.resend_no) for one in reports if not _matches(known.get(one.id), one))
+    ours = [one for one in reports if _names_this_sending(known.get(one.id), one)]
+    strange.update((one.uuid, one.resend_no) for one in reports if not _names_this_sending(known.get(one.id), one))
     accepted.update(one.id for one in ours if known[one.id][2])
     return [one for one in ours if one.kind or not known[one.id][2]]
 
 
-def _store(vendor_id: int, reports: Sequence[Report], accepted: Collection[int]) -> tuple[list[ReportChange], int]:
+def _store_locked(
+    vendor_id: int, reports: Sequence[Report], accepted: Collection[int]
+) -> tuple[list[ReportChange], int]:
     """Store reports in the caller's transaction, after it has locked their jobs. Returns changes and early refusals.
 
     Takes at most one report for each message; the caller passes several in turn. accepted: messages that need no
@@ -238,12 +246,12 @@ def _store(vendor_id: int, reports: Sequence[Report], accepted: Collection[int])
     )
     with connection.cursor() as cursor:
         if doubted := [one for one in reports if not one.refusal and one.id not in accepted]:
-            cursor.execute(EVIDENCE, _columns(doubted))
+            cursor.execute(EVIDENCE, _report_columns(doubted))
             if proved := cursor.fetchall():
                 found, evidence, nos = (list(column) for column in zip(*proved, strict=True))
                 answers = {"ids": found, "codes": evidence, "notes": [None] * len(found), "nos": nos}
                 cursor.execute(ground_truth.ACCEPT, answers)
-        cursor.execute(REPORT, _columns(reports))
+        cursor.execute(REPORT, _report_columns(reports))
         rows = cursor.fetchall()
         revised = [row[6] for row in rows if row[6] and row[7]]
         if revised:
@@ -254,12 +262,12 @@ def _store(vendor_id: int, reports: Sequence[Report], accepted: Collection[int])
     return [ReportChange(id, no, ReportKind(kind), *rest) for id, no, kind, *rest, _, _ in rows], early
 
 
-def _matches(row: Sequence[Any] | None, report: Report) -> bool:
+def _names_this_sending(row: Sequence[Any] | None, report: Report) -> bool:
     """Return True if the reference names this message and one of its sendings."""
     return row is not None and row[0] == report.uuid and report.resend_no <= row[1]
 
 
-def _columns(reports: Sequence[Report]) -> dict[str, list[object]]:
+def _report_columns(reports: Sequence[Report]) -> dict[str, list[object]]:
     return {
         "ids": [one.id for one in reports],
         "nos": [one.resend_no for one in reports],

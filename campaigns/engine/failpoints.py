@@ -31,7 +31,7 @@ OF_DRAFTS = ("mid_check", "mid_store")  # checking a list, and storing its campa
 OF_COMPLAINTS = ("mid_complaints",)  # counted, not judged yet
 
 
-def _parse(points: str) -> dict[str, tuple[int, signal.Signals]]:
+def _parse_points(points: str) -> dict[str, tuple[int, signal.Signals]]:
     """Return {name: (number of the pass at which it fires, the signal)}. Raises ValueError for an unknown name."""
     armed = {}
     for point in filter(None, points.split(",")):
@@ -43,15 +43,15 @@ def _parse(points: str) -> dict[str, tuple[int, signal.Signals]]:
     return armed
 
 
-_armed = _parse(os.environ.get("MAILHUB_FAILPOINTS", ""))
+_armed = _parse_points(os.environ.get("MAILHUB_FAILPOINTS", ""))
 _passed: Counter[str] = Counter()
 
 
-def arm(points: str) -> None:
+def arm_failpoints(points: str) -> None:
     """Arm these failpoints in a running process, written as in MAILHUB_FAILPOINTS."""
     _passed.clear()
     _armed.clear()
-    _armed.update(_parse(points))
+    _armed.update(_parse_points(points))
 
 
 def here(name: str) -> None:
@@ -60,11 +60,11 @@ def here(name: str) -> None:
         return
     _passed[name] += 1
     nth, how = _armed[name]
-    if _passed[name] == nth and _first(name):
+    if _passed[name] == nth and _is_first_firing(name):
         signal.pthread_kill(threading.get_ident(), how)  # this thread, so that it goes no further
 
 
-def _first(name: str) -> bool:
+def _is_first_firing(name: str) -> bool:
     """Return False if another process has already fired this failpoint."""
     folder = os.environ.get("MAILHUB_FAILPOINTS_DIR")
     if not folder:

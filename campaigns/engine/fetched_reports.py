@@ -44,10 +44,10 @@ class FetchedFromVendor:
 
 def fetch_all(slug: str = "") -> list[FetchedFromVendor]:
     """Fetch from each vendor that keeps reports, or from this one. A vendor's error does not affect the others."""
-    return [fetch(vendor) for vendor in those_that_keep_reports() if slug in ("", vendor.slug)]
+    return [fetch_reports(vendor) for vendor in vendors_to_fetch_from() if slug in ("", vendor.slug)]
 
 
-def those_that_keep_reports() -> Iterator[Vendor]:
+def vendors_to_fetch_from() -> Iterator[Vendor]:
     """Yield the vendors whose reports are fetched."""
     for vendor in Vendor.objects.order_by("pk"):
         try:
@@ -58,7 +58,7 @@ def those_that_keep_reports() -> Iterator[Vendor]:
             continue  # reported where its adapter is used
 
 
-def fetch(vendor: Vendor) -> FetchedFromVendor:
+def fetch_reports(vendor: Vendor) -> FetchedFromVendor:
     """Fetch with the vendor's first credential."""
     found = FetchedFromVendor(vendor.slug)
     login = Credential.objects.filter(vendor=vendor).order_by("paused", "pk").first()
@@ -67,7 +67,7 @@ def fetch(vendor: Vendor) -> FetchedFromVendor:
         return found
     try:
         adapter = adapters.load(vendor.adapter).for_credential(vendor.settings, cast(Any, login.secret))
-        _fetch(vendor, adapter, found)
+        _run_adapter(vendor, adapter, found)
     except (OSError, ValueError) as error:  # also TimeoutError
         found.why = str(error) or "it took too long"
     if found.why:
@@ -77,7 +77,7 @@ def fetch(vendor: Vendor) -> FetchedFromVendor:
     return found
 
 
-def _fetch(vendor: Vendor, adapter: Adapter, found: FetchedFromVendor) -> None:
+def _run_adapter(vendor: Vendor, adapter: Adapter, found: FetchedFromVendor) -> None:
     """Run the adapter in an event loop, which stands still while Django's connection writes rows."""
     assert isinstance(adapter, FetchesReports)
     until = time.monotonic() + PATIENCE
@@ -85,42 +85,42 @@ def _fetch(vendor: Vendor, adapter: Adapter, found: FetchedFromVendor) -> None:
         loop.run(adapter.open())
         reports = aiter(adapter.fetch_reports())
         try:
-            while time.monotonic() < until and (one := loop.run(_next(reports))):
-                if _stored(vendor, one, found):
+            while time.monotonic() < until and (one := loop.run(_fetch_next_source(reports))):
+                if _store_source(vendor, one, found):
                     failpoints.here("after_fetched")
-                    found.why = loop.run(_settled(one)) or found.why
+                    found.why = loop.run(_settle_source(one)) or found.why
         finally:
             if isinstance(reports, AsyncGenerator):
                 loop.run(reports.aclose())
             loop.run(adapter.close())
 
 
-async def _settled(one: FetchedReports) -> str:
+async def _settle_source(one: FetchedReports) -> str:
     """Settle a source at the vendor. Returns the error, or "". If it fails, reading again changes nothing."""
     try:
-        await _in_time(one.settled())
+        await _await_in_time(one.settled())
         return ""
     except OSError as error:  # also TimeoutError
         return str(error) or f"{one.name}: it took too long"
 
 
-async def _next(reports: AsyncIterator[FetchedReports]) -> FetchedReports | None:
+async def _fetch_next_source(reports: AsyncIterator[FetchedReports]) -> FetchedReports | None:
     try:
-        return await _in_time(anext(reports))
+        return await _await_in_time(anext(reports))
     except StopAsyncIteration:
         return None
 
 
-async def _in_time(work: Awaitable[Awaited]) -> Awaited:
+async def _await_in_time(work: Awaitable[Awaited]) -> Awaited:
     async with asyncio.timeout(PATIENCE):
         return await work
 
 
-def _stored(vendor: Vendor, one: FetchedReports, found: FetchedFromVendor) -> bool:
+def _store_source(vendor: Vendor, one: FetchedReports, found: FetchedFromVendor) -> bool:
     """Store the reports of one source. Returns True if none of them has to be read again."""
     early = 0
     for begin in range(0, len(one.reported), AT_ONCE):
-        came = delivery_reports.take(vendor.pk, one.reported[begin : begin + AT_ONCE], vendor.slug)
+        came = delivery_reports.store_reports(vendor.pk, one.reported[begin : begin + AT_ONCE], vendor.slug)
         found.unknown += len(came.unknown)
         found.calls.extend(came.calls)
         early += came.early

@@ -7,7 +7,7 @@ from typing import Any
 from django.db import connection, transaction
 from psycopg import AsyncConnection
 
-from campaigns.engine.lifecycle import hold_around, holding
+from campaigns.engine.lifecycle import execute_holding, hold_around
 from campaigns.engine.merging import ACCEPTED, SENDING
 from campaigns.engine.routes import whose
 from campaigns.models import AnswerBatch
@@ -105,9 +105,9 @@ SUPPRESS = f"""{BEFORE}written AS (
 ) {COUNTED}"""
 
 
-async def accept(connection: AsyncConnection[Any], found: Sequence[tuple[int, str, int]]) -> None:
+async def accept_messages(connection: AsyncConnection[Any], found: Sequence[tuple[int, str, int]]) -> None:
     """Store acceptances (message, the vendor's id, resend_no). They overrule any stored result (promise P3)."""
-    await _tell(connection, ACCEPT, [(id, code, None, no) for id, code, no in found])
+    await _store_truth(connection, ACCEPT, [(id, code, None, no) for id, code, no in found])
 
 
 LATE = f"""
@@ -141,12 +141,12 @@ def accept_late(job_ids: Sequence[int]) -> None:
         AnswerBatch.objects.filter(pk__in={batch for batch, *_ in late}, job__status=Status.LOGGED).delete()
 
 
-async def refuse(connection: AsyncConnection[Any], refused: Sequence[tuple[int, Refused]]) -> None:
+async def refuse_doubted(connection: AsyncConnection[Any], refused: Sequence[tuple[int, Refused]]) -> None:
     """Store refusals of messages in doubt after every attempt at them was refused."""
     ids = [message for message, _ in refused]
     codes, notes, causes = zip(*((one.code, one.sub_type, one.cause.value) for _, one in refused), strict=True)
     answers = {"ids": ids, "codes": list(codes), "notes": list(notes), "causes": list(causes)}
-    await holding(connection, REFUSE, answers, messages=ids)
+    await execute_holding(connection, REFUSE, answers, messages=ids)
 
 
 REFUSED = """
@@ -181,17 +181,19 @@ def refusal_code(said: str) -> str:
     return f"vendor: {said}" if said in OWN_ENDS else said or "refused"
 
 
-async def suppress(connection: AsyncConnection[Any], message_id: int, reason: str) -> None:
+async def suppress_doubted(connection: AsyncConnection[Any], message_id: int, reason: str) -> None:
     """End a message in doubt as suppressed: a look-up proved that the vendor does not have it."""
-    await _tell(connection, SUPPRESS, [(message_id, None, reason, None)])
+    await _store_truth(connection, SUPPRESS, [(message_id, None, reason, None)])
 
 
-async def _tell(connection: AsyncConnection[Any], statement: str, rows: Sequence[tuple[int, Any, Any, Any]]) -> None:
+async def _store_truth(
+    connection: AsyncConnection[Any], statement: str, rows: Sequence[tuple[int, Any, Any, Any]]
+) -> None:
     ids, codes, notes, nos = (list(column) for column in zip(*rows, strict=True))
-    await holding(connection, statement, {"ids": ids, "codes": codes, "notes": notes, "nos": nos}, messages=ids)
+    await execute_holding(connection, statement, {"ids": ids, "codes": codes, "notes": notes, "nos": nos}, messages=ids)
 
 
-def charge(ids: Sequence[int]) -> None:
+def charge_settled(ids: Sequence[int]) -> None:
     """Add the charge for messages just settled as sent, once for each message."""
     with connection.cursor() as cursor:
         cursor.execute(CHARGED.format(accepted="campaigns_message", where="WHERE w.id = ANY(%s)"), [list(ids)])

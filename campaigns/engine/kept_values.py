@@ -18,13 +18,13 @@ class Known(Generic[Value]):
         self._lock = threading.Lock()
         self._last: tuple[float, Value] | None = None
 
-    def get(self) -> Value:
+    def get_fresh(self) -> Value:
         with self._lock:
             if self._last is None or time.monotonic() - self._last[0] > FRESH:
                 asked, self._last = time.monotonic(), None
                 self._last = asked, self._read()
             return self._last[1]
 
-    def forget(self) -> None:
+    def forget_value(self) -> None:
         with self._lock:
             self._last = None

@@ -50,36 +50,38 @@ SELECT id FROM campaigns_job WHERE id IN (
 """
 
 
-def hold(job_ids: Iterable[int]) -> list[int]:
+def hold_jobs(job_ids: Iterable[int]) -> list[int]:
     """Lock these jobs until the transaction ends, and merge their answers. Returns the ids of those that exist."""
-    return _hold((HOLD, {"jobs": list(job_ids)}))
+    return _lock_and_merge((HOLD, {"jobs": list(job_ids)}))
 
 
 def hold_family(job_id: int) -> list[int]:
-    """Lock a job and its parent, then all children that existed when it was locked. Merges like `hold`."""
+    """Lock a job and its parent, then all children that existed when it was locked. Merges like `hold_jobs`."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT parent_id FROM campaigns_job WHERE id = %s AND parent_id IS NOT NULL", [job_id])
         family = [job_id, *(parent for (parent,) in cursor.fetchall())]
-    return _hold((HOLD, {"jobs": family}), (HOLD_CHILDREN, {"parents": [job_id]}))
+    return _lock_and_merge((HOLD, {"jobs": family}), (HOLD_CHILDREN, {"parents": [job_id]}))
 
 
 def hold_campaign(campaign_id: int) -> list[int]:
-    """Lock all jobs of a campaign, including children cut during the wait for their parents. Merges like `hold`."""
+    """Lock all jobs of a campaign, including children cut during the wait for their parents. Merges like
+    `hold_jobs`.
+    """
     return hold_campaigns([campaign_id])
 
 
 def hold_campaigns(campaign_ids: Iterable[int]) -> list[int]:
     """Lock all jobs of these campaigns, as `hold_campaign` does."""
     campaigns = {"campaigns": list(campaign_ids)}
-    return _hold((HOLD_WHOLE, campaigns), (HOLD_PARTS, campaigns))
+    return _lock_and_merge((HOLD_WHOLE, campaigns), (HOLD_PARTS, campaigns))
 
 
 def hold_around(message_ids: Iterable[int]) -> list[int]:
-    """Lock the jobs that contain these messages, both parents and leaves. Merges like `hold`."""
-    return _hold((HOLD_AROUND, {"messages": list(message_ids)}))
+    """Lock the jobs that contain these messages, both parents and leaves. Merges like `hold_jobs`."""
+    return _lock_and_merge((HOLD_AROUND, {"messages": list(message_ids)}))
 
 
-def free(job_ids: Iterable[int]) -> list[int]:
+def free_jobs(job_ids: Iterable[int]) -> list[int]:
     """Return those of the jobs that nobody has locked now. It does not wait, and keeps no lock afterwards.
 
     For callers that look again soon, like the sweep: one locked job must not delay all the others.
@@ -135,7 +137,7 @@ def unless_locked(function: Callable[..., Returned], *args: Any) -> Returned | N
     return None
 
 
-def _hold(*locks: tuple[str, Mapping[str, Any]]) -> list[int]:
+def _lock_and_merge(*locks: tuple[str, Mapping[str, Any]]) -> list[int]:
     if not connection.in_atomic_block:
         raise TransactionManagementError("outside of a transaction nothing stays held")
     held: list[int] = []
@@ -151,7 +153,7 @@ def _hold(*locks: tuple[str, Mapping[str, Any]]) -> list[int]:
     return held
 
 
-async def holding(
+async def execute_holding(
     connection: AsyncConnection[Any],
     statement: str,
     params: Mapping[str, Any],
@@ -159,7 +161,7 @@ async def holding(
     jobs: Sequence[int] = (),
     messages: Sequence[int] = (),
 ) -> AsyncCursor[Any]:
-    """Execute the statement while these jobs, or the jobs that contain these messages, are locked as by `hold`.
+    """Execute the statement while these jobs, or the jobs that contain these messages, are locked as by `hold_jobs`.
 
     This does not use a pipeline, although that would save round trips. PostgreSQL does not count a client that freezes
     inside a pipeline as idle, so the locks would last until it wakes.
@@ -177,7 +179,7 @@ async def holding(
         return await connection.execute(statement, params)
 
 
-async def merge(connection: AsyncConnection[Any], job_ids: Sequence[int], *, free: bool = False) -> set[int]:
+async def merge_answers(connection: AsyncConnection[Any], job_ids: Sequence[int], *, free: bool = False) -> set[int]:
     """Merge the answers that senders have appended for these jobs; return the jobs merged. free: skip locked jobs.
 
     A merge that waits for one job keeps its locks on all earlier ones.
@@ -211,7 +213,7 @@ def sql_list(statuses: Iterable[Status]) -> str:
     return "(" + ", ".join(f"'{status}'" for status in statuses) + ")"
 
 
-def in_group(name: str, among: Container[Status] = Status) -> Q:
+def group_condition(name: str, among: Container[Status] = Status) -> Q:
     """Match the jobs of a group, among these statuses: by status, but CUT_SHORT jobs belong to the stopped."""
     group = GROUPS[name]
     found = Q(status__in=[one for one in group if one in among])
@@ -296,7 +298,7 @@ def move(jobs: "QuerySet[Any]", verb: str, **sets: Any) -> int:
     return jobs.filter(status__in=step.sources).update(status=step.target, **sets)
 
 
-def moving(verb: str, where: str, *sets: str) -> str:
+def move_statement(verb: str, where: str, *sets: str) -> str:
     """Return `move` as an UPDATE statement, for code that runs for every job.
 
     The ORM would take longer to build the statement than PostgreSQL takes to run it. where: a condition on the rows;

@@ -1,8 +1,8 @@
 """Answers on their way into the ground truth: senders append them, and code that locks a job merges them.
 
 Appending takes no lock. An answer is durable immediately, from any sender and however late. Merging decides, and counts
-only its own changes, so appending an answer twice does no harm. `lifecycle.hold` merges, so all work under a job's lock
-sees the earlier answers.
+only its own changes, so appending an answer twice does no harm. `lifecycle.hold_jobs` merges, so all work under a job's
+lock sees the earlier answers.
 """
 
 # Letters of AnswerBatch.kinds.

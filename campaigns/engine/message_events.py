@@ -12,7 +12,7 @@ from django.db import connection
 from campaigns.engine import day_counts
 from campaigns.engine.routes import whose
 from campaigns.engine.routes.whose import ReportingAccount
-from campaigns.engine.suppressed.digests import digest, made_key
+from campaigns.engine.suppressed.digests import digest_address, made_key
 from campaigns.models import MessageEvent
 from vendors import receiver_domains
 from vendors.causes.returned import ReportJudgement
@@ -85,7 +85,7 @@ ON CONFLICT DO NOTHING RETURNING message_id, resend_no, campaign_id, kind, at
 """
 
 
-def new(of: ReportingAccount, reported: Sequence[ReportedEvent]) -> list[NewEvent]:
+def new_events(of: ReportingAccount, reported: Sequence[ReportedEvent]) -> list[NewEvent]:
     """Return the events not stored yet that name a message of this account, in one of its sendings."""
     if not reported:
         return []
@@ -99,22 +99,22 @@ def new(of: ReportingAccount, reported: Sequence[ReportedEvent]) -> list[NewEven
     with connection.cursor() as cursor:
         cursor.execute(NEW, params)
         found = [NewEvent(reported[number - 1], *facts) for number, *facts in cursor.fetchall()]
-    return _with_digests(found)
+    return _add_digests(found)
 
 
-def _with_digests(found: list[NewEvent]) -> list[NewEvent]:
+def _add_digests(found: list[NewEvent]) -> list[NewEvent]:
     if not any(one.reported.kind == Kind.SOFT_BOUNCE for one in found):
         return found
     secret = made_key()
     return [
-        replace(one, digest=digest(secret, one.channel, one.recipient))
+        replace(one, digest=digest_address(secret, one.channel, one.recipient))
         if one.reported.kind == Kind.SOFT_BOUNCE
         else one
         for one in found
     ]
 
 
-def append(events: Sequence[NewEvent], source: str) -> int:
+def append_events(events: Sequence[NewEvent], source: str) -> int:
     """Store these events in the caller's transaction. Returns how many nobody else had stored in the meantime."""
     if not events:
         return 0
@@ -161,7 +161,7 @@ ON CONFLICT (day, what) DO UPDATE SET mails = was.mails + EXCLUDED.mails
 """
 
 
-def delete_old(at_once: int = 10_000) -> int:
+def delete_old_events(at_once: int = 10_000) -> int:
     """Delete events stored more than EVENT_DAYS ago, this many in a transaction. Returns their number.
 
     Folds old daily counts into one row of each kind, and deletes old rates of complaints. Messages keep their last

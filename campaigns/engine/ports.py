@@ -196,7 +196,7 @@ gates: Gates
 events: Events
 
 
-def wire(**paths: str) -> None:
+def wire_ports(**paths: str) -> None:
     """Put these modules behind the ports, by the ports' names."""
     for name in ("letters", "suppressions", "gates", "events"):
         globals()[name] = cast(Any, Feature(paths[name]))

@@ -33,7 +33,7 @@ class _PreparingCursor(psycopg.Cursor[Any]):
             self.connection.prepare_threshold = usual
 
 
-def rows(statement: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+def fetch_prepared(statement: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     """Run a statement on Django's connection of this thread and return all rows. It is parsed and planned once.
 
     For long statements with one best plan for all values. Such a generic plan uses no partial index whose condition
@@ -47,12 +47,12 @@ def rows(statement: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         with connection.wrap_database_errors:
             session.execute(_GENERIC)
         _generic.add(session)
-    with _wrapped(_PreparingCursor(session)) as cursor:
+    with _wrap_cursor(_PreparingCursor(session)) as cursor:
         cursor.execute(statement, params)
         return list(cursor.fetchall())
 
 
-def _wrapped(cursor: Any) -> CursorWrapper:
+def _wrap_cursor(cursor: Any) -> CursorWrapper:
     """Wrap a cursor like Django's own: errors become Django's, and queries are counted where Django counts them."""
     return connection.make_debug_cursor(cursor) if connection.queries_logged else connection.make_cursor(cursor)
 
@@ -67,7 +67,7 @@ class ByKey:
         self._build = build
 
     @cached_property
-    def _statement(self) -> tuple[str, tuple[Any, ...]]:
+    def _build_statement(self) -> tuple[str, tuple[Any, ...]]:
         found = self._build()
         statement, params = found.query.get_compiler(connection=connection).as_sql()
         key: Any = found.model._meta.pk
@@ -75,7 +75,7 @@ class ByKey:
         return f"{statement} WHERE {named} = ANY(%s)", tuple(params)
 
     def of(self, keys: Iterable[int]) -> list[tuple[Any, ...]]:
-        statement, params = self._statement
+        statement, params = self._build_statement
         with connection.cursor() as cursor:
             cursor.execute(statement, [*params, list(keys)])
             return list(cursor.fetchall())
@@ -92,7 +92,7 @@ class RowsByKey(Generic[KeyedRow]):
         self._build, self._column = build, column
 
     @cached_property
-    def _compiled(self) -> tuple[SQLCompiler, str, tuple[Any, ...]]:
+    def _compile_query(self) -> tuple[SQLCompiler, str, tuple[Any, ...]]:
         query = self._build().order_by().query
         compiler = query.get_compiler(connection=connection)
         statement, params = compiler.as_sql()
@@ -100,7 +100,7 @@ class RowsByKey(Generic[KeyedRow]):
         return compiler, f"{statement} {'AND' if query.where else 'WHERE'} {named} = ANY(%s)", tuple(params)
 
     def of(self, keys: Iterable[int]) -> list[KeyedRow]:
-        known, statement, params = self._compiled
+        known, statement, params = self._compile_query
         compiler: Any = copy(known)  # it remembers the columns, from which Django makes the rows
         compiler.connection, compiler.as_sql = connection, lambda: (statement, (*params, list(keys)))
         query = SimpleNamespace(get_compiler=lambda using: compiler)

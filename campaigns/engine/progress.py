@@ -49,7 +49,7 @@ class Progress:
         return Progress(*[a or b if isinstance(a, bool) else a + b for a, b in pairs])
 
     @property
-    def open(self) -> int:
+    def open_messages(self) -> int:
         """Messages without a result: not called yet, or unanswered."""
         return self.waiting + self.in_flight
 
@@ -110,31 +110,31 @@ WHERE j.id = ANY(%(jobs)s) OR j.parent_id = ANY(%(jobs)s)
 STILL = (Status.STOPPED, Status.P_STOPPED, *DONE)
 
 
-def of_jobs(jobs: Iterable[Job]) -> dict[int, Progress]:
+def progress_of_jobs(jobs: Iterable[Job]) -> dict[int, Progress]:
     """Return progress by job id, with one statement for any number of jobs, leaves and parents alike."""
     leaves: list[int] = []
     parents: list[int] = []
     for job in jobs:
         (parents if job.is_parent else leaves).append(job.pk)
-    return dict.fromkeys((*leaves, *parents), Progress()) | _sums(leaves, parents)
+    return dict.fromkeys((*leaves, *parents), Progress()) | _sum_progress(leaves, parents)
 
 
-def of_leaves(job_ids: Sequence[int]) -> dict[int, Progress]:
+def progress_of_leaves(job_ids: Sequence[int]) -> dict[int, Progress]:
     """Return progress by job id, for leaves only."""
-    return _sums(list(job_ids), [])
+    return _sum_progress(list(job_ids), [])
 
 
-def of_campaigns(campaign_ids: Sequence[int]) -> dict[int, Progress]:
+def progress_of_campaigns(campaign_ids: Sequence[int]) -> dict[int, Progress]:
     """Return progress by campaign id: the sum of all jobs of each campaign."""
     jobs = list(Job.objects.filter(Q(parent=None), campaign__in=campaign_ids))
-    sums = of_jobs(jobs)
+    sums = progress_of_jobs(jobs)
     totals = dict.fromkeys(campaign_ids, Progress())
     for job in jobs:
         totals[job.campaign_id] += sums[job.pk]
     return totals
 
 
-def _sums(leaves: list[int], parents: list[int]) -> dict[int, Progress]:
+def _sum_progress(leaves: list[int], parents: list[int]) -> dict[int, Progress]:
     if not leaves and not parents:
         return {}
     params: dict[str, Any] = {
@@ -144,15 +144,15 @@ def _sums(leaves: list[int], parents: list[int]) -> dict[int, Progress]:
         "done": list(DONE),
         "begun": list(GROUPS["Sending"]),
     }
-    return {job_id: _progress(counts) for job_id, *counts in prepared.rows(SUMS, params)}
+    return {job_id: _make_progress(counts) for job_id, *counts in prepared.fetch_prepared(SUMS, params)}
 
 
-def _progress(counts: list[Any]) -> Progress:
+def _make_progress(counts: list[Any]) -> Progress:
     counted: list[Any] = [n if isinstance(n, bool) else int(n or 0) for n in counts]
     return Progress(*counted)
 
 
-def in_flight(job_ids: Iterable[int]) -> set[int]:
+def messages_in_flight(job_ids: Iterable[int]) -> set[int]:
     """Return the messages of these jobs and of their children in a call. Read this before the messages."""
     with connection.cursor() as cursor:
         cursor.execute(CALLED, {"jobs": list(job_ids)})

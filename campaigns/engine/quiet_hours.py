@@ -18,8 +18,8 @@ from zoneinfo import available_timezones
 
 from phonenumbers import COUNTRY_CODE_TO_REGION_CODE, PhoneNumberType, is_number_type_geographical
 
-from campaigns.engine.lifecycle import holding
-from campaigns.engine.sending_hours import QUARTER, is_inside, next_opening
+from campaigns.engine.lifecycle import execute_holding
+from campaigns.engine.sending_hours import QUARTER, find_next_opening, is_inside
 from campaigns.models import Campaign
 from campaigns.models.campaigns import ZONE_FIELD
 from vendors.models import Vendor, find_zone
@@ -48,16 +48,16 @@ class QuietHours:
     end: time
     zone: str
 
-    def opens_at(self, number: str, now: datetime) -> datetime | None:
+    def opening_of_number(self, number: str, now: datetime) -> datetime | None:
         """Return the earliest time (UTC) at which this number (E.164) may be called, or None for now."""
         return self.opens_in(zones_of(number), now)
 
     def opens_in(self, zones: Zones, now: datetime) -> datetime | None:
         """Return the earliest time (UTC) for somebody in any of these zones, or None for now."""
-        opening = self._opening(zones, now)
+        opening = self._find_opening(zones, now)
         return None if opening <= now else opening
 
-    def steady(self, now: datetime) -> tuple[datetime, datetime]:
+    def steady_interval(self, now: datetime) -> tuple[datetime, datetime]:
         """Return the interval around a time in which no zone becomes quiet or open.
 
         Clocks of all zones differ by quarters of an hour and change on them. So quiet hours begin, end or are skipped
@@ -70,36 +70,36 @@ class QuietHours:
         )
         return max(at for at in moments if at <= now), min(at for at in moments if at > now)
 
-    def prefixes(self, now: datetime) -> dict[str, datetime | None]:
+    def openings_by_prefix(self, now: datetime) -> dict[str, datetime | None]:
         """Return when numbers may be called, by prefix (digits after the +); None: now. The longest prefix counts."""
-        return _prefixes(self, self.steady(now)[0])
+        return _compute_prefixes(self, self.steady_interval(now)[0])
 
-    def zones(self, now: datetime) -> dict[str, datetime | None]:
+    def openings_by_zone(self, now: datetime) -> dict[str, datetime | None]:
         """Return when recipients may be called, by zone; None: now. "": without a known zone."""
-        return _zones(self, self.steady(now)[0])
+        return _compute_zones(self, self.steady_interval(now)[0])
 
-    def _opening(self, zones: Zones, now: datetime) -> datetime:
-        return self._together(zones, now) or self._together((self.zone,), now) or now
+    def _find_opening(self, zones: Zones, now: datetime) -> datetime:
+        return self._find_common_hour(zones, now) or self._find_common_hour((self.zone,), now) or now
 
-    def _together(self, zones: Zones, now: datetime) -> datetime | None:
+    def _find_common_hour(self, zones: Zones, now: datetime) -> datetime | None:
         """Return the first time at which none of these zones is quiet, or None."""
         hours = [OpenHours(self.end, self.start, zone) for zone in zones]
         at = now.astimezone(UTC)
         while hours and at <= now + FARTHEST:
             if all(is_inside(one, at) for one in hours):
                 return at
-            at = max(next_opening(one, at) for one in hours)
+            at = max(find_next_opening(one, at) for one in hours)
         return None
 
 
-def of_campaign(campaign: Campaign) -> QuietHours | None:
+def quiet_hours_of_campaign(campaign: Campaign) -> QuietHours | None:
     """Return the quiet hours outside the campaign's hours by each recipient's clock, or None."""
     if campaign.each_from is None or campaign.each_to is None:
         return None
     return QuietHours(campaign.each_to, campaign.each_from, campaign.time_zone or "UTC")
 
 
-def places(channel: str, recipient: str, fields: Mapping[str, Any]) -> Zones:
+def zones_of_recipient(channel: str, recipient: str, fields: Mapping[str, Any]) -> Zones:
     """Return the zones in which a recipient may be, or ()."""
     if channel == Vendor.Channel.SMS:
         return zones_of(recipient)
@@ -108,13 +108,13 @@ def places(channel: str, recipient: str, fields: Mapping[str, Any]) -> Zones:
     return (known,) if known else ()
 
 
-def exempt(channel: str, campaign: Campaign) -> bool:
+def is_exempt(channel: str, campaign: Campaign) -> bool:
     """Return True if the sponsor's quiet hours do not apply."""
     return channel != Vendor.Channel.SMS or campaign.transactional
 
 
 @cache
-def _data() -> dict[str, Zones]:
+def _zones_by_prefix() -> dict[str, Zones]:
     """Return zones by prefix. Loaded on first use, because the table is large."""
     from phonenumbers.tzdata import TIMEZONE_DATA
 
@@ -136,18 +136,18 @@ def _tells_more(country: int) -> bool:
 
 def zones_of(number: str) -> Zones:
     """Return the zones of a number in E.164, by its longest known prefix, or ()."""
-    digits, data = number.removeprefix("+"), _data()
+    digits, data = number.removeprefix("+"), _zones_by_prefix()
     return next((data[digits[:length]] for length in range(LONGEST, 0, -1) if digits[:length] in data), ())
 
 
 @lru_cache(maxsize=256)
-def _prefixes(quiet: QuietHours, at: datetime) -> dict[str, datetime | None]:
+def _compute_prefixes(quiet: QuietHours, at: datetime) -> dict[str, datetime | None]:
     """Leaves out each prefix that has the result of its longest shorter one."""
     opens: dict[Zones, datetime | None] = {}
     found: dict[str, datetime | None] = {}
-    for prefix, zones in sorted({"": (), **_data()}.items()):  # each prefix comes after its own prefixes
+    for prefix, zones in sorted({"": (), **_zones_by_prefix()}.items()):  # each prefix comes after its own prefixes
         if zones not in opens:
-            opening = quiet._opening(zones, at)
+            opening = quiet._find_opening(zones, at)
             opens[zones] = None if opening <= at else opening
         shorter = next((found[prefix[:n]] for n in range(len(prefix) - 1, -1, -1) if prefix[:n] in found), None)
         if opens[zones] != shorter:
@@ -156,7 +156,7 @@ def _prefixes(quiet: QuietHours, at: datetime) -> dict[str, datetime | None]:
 
 
 @lru_cache(maxsize=256)
-def _zones(quiet: QuietHours, at: datetime) -> dict[str, datetime | None]:
+def _compute_zones(quiet: QuietHours, at: datetime) -> dict[str, datetime | None]:
     return {zone: quiet.opens_in((zone,) if zone else (), at) for zone in ("", *sorted(available_timezones()))}
 
 
@@ -189,7 +189,7 @@ PUT_OFF_BY_FIELD = _PUT_OFF.format(
 )
 
 
-async def of_sponsor(connection: Any, sponsor_id: int) -> QuietHours | None:
+async def read_quiet_hours(connection: Any, sponsor_id: int) -> QuietHours | None:
     """Return the sponsor's current quiet hours, or None."""
     row = await (await connection.execute(READ, [sponsor_id])).fetchone()
     return QuietHours(*row) if row else None
@@ -200,34 +200,34 @@ class QuietWatch:
 
     def __init__(self, job_id: int, fence: int, campaign: Campaign, channel: str) -> None:
         self._job_id, self._fence, self._sponsor_id = job_id, fence, campaign.sponsor_id
-        self._exempt, self._own = exempt(channel, campaign), of_campaign(campaign)
+        self._exempt, self._own = is_exempt(channel, campaign), quiet_hours_of_campaign(campaign)
         self._by_number = channel == Vendor.Channel.SMS
         self.until: datetime | None = None
         self._since: datetime | None = None
 
-    async def heed(self, locking: Callable[..., Awaitable[Any]], messages: range, now: datetime) -> None:
+    async def put_quiet_off(self, locking: Callable[..., Awaitable[Any]], messages: range, now: datetime) -> None:
         """Put off the messages that may not be called now, unless already known. None of them is in a call.
 
-        locking: as SharedRows.run.
+        locking: as SharedRows.run_with_rows.
         """
         # `now` before `_since` means that the clock was put back, so the findings are void.
         if (self._exempt and not self._own) or (self._since and self.until and self._since <= now < self.until):
             return
         both = await locking(lambda connection: self._let_wait(connection, messages, now))
-        self._since, self.until = now, min((one.steady(now)[1] for one in both), default=now + QUARTER)
+        self._since, self.until = now, min((one.steady_interval(now)[1] for one in both), default=now + QUARTER)
 
     async def _let_wait(self, connection: Any, messages: range, now: datetime) -> list[QuietHours]:
-        of_all = None if self._exempt else await of_sponsor(connection, self._sponsor_id)
+        of_all = None if self._exempt else await read_quiet_hours(connection, self._sponsor_id)
         both = [one for one in (of_all, self._own) if one]
         for quiet in both:
-            opens = quiet.prefixes(now) if self._by_number else quiet.zones(now)
-            await self._put_off(connection, opens, messages)
+            opens = quiet.openings_by_prefix(now) if self._by_number else quiet.openings_by_zone(now)
+            await self._put_off_slices(connection, opens, messages)
         return both
 
-    async def _put_off(self, connection: Any, opens: dict[str, datetime | None], messages: range) -> None:
+    async def _put_off_slices(self, connection: Any, opens: dict[str, datetime | None], messages: range) -> None:
         """Update in slices, so that a stop does not wait for long."""
         params = {"job": self._job_id, "fence": self._fence, "places": list(opens), "opens": list(opens.values())}
         statement = PUT_OFF if self._by_number else PUT_OFF_BY_FIELD
         for low in range(messages.start, messages.stop, AT_ONCE):
             params |= {"low": low, "high": min(low + AT_ONCE, messages.stop)}
-            await holding(connection, statement, params, jobs=[self._job_id])
+            await execute_holding(connection, statement, params, jobs=[self._job_id])

@@ -59,7 +59,7 @@ class Report:
     cause: str | None = None
 
 
-def read(reported: Reported, now: datetime) -> Report | None:
+def read_report(reported: Reported, now: datetime) -> Report | None:
     """Convert a report for storage. None: its reference is not ours. Cuts times in the far future to AHEAD."""
     found = read_reference(reported.reference)
     if found is None:
@@ -67,42 +67,42 @@ def read(reported: Reported, now: datetime) -> Report | None:
     evidence = reported.vendor_id or f"receipt:{reported.reference}"
     kind, happened = MEANINGS[reported.kind]
     at = max(EARLIEST, min(convert_to_utc(reported.at), now + AHEAD))
-    report = Report(found.id, found.uuid, found.resend_no, kind, at, _stored(evidence), timed=reported.timed)
-    judged = _judged(reported) if reported.kind in JUDGED else None
+    report = Report(found.id, found.uuid, found.resend_no, kind, at, _fit_text(evidence), timed=reported.timed)
+    judged = _judge_report(reported) if reported.kind in JUDGED else None
     if judged and kind == ReportKind.BOUNCED:
         report = replace(report, cause=judged.cause.value)
     if reported.kind == "refused":
-        report = replace(report, refusal=ground_truth.refusal_code(_stored(reported.code)))
+        report = replace(report, refusal=ground_truth.refusal_code(_fit_text(reported.code)))
     if happened is None:
         return report
     event = BOUNCED[judged.bounce] if judged and reported.kind == "bounced" else happened
-    note, code = _stored(reported.note), _stored(reported.code)[:MOST_CODE]
+    note, code = _fit_text(reported.note), _fit_text(reported.code)[:MOST_CODE]
     report = replace(report, event=ReportedEvent(*found, event, min(at, now), code, note, judged))
     return replace(report, note=note) if note and kind else report
 
 
-def _judged(reported: Reported) -> ReportJudgement:
+def _judge_report(reported: Reported) -> ReportJudgement:
     delayed = reported.kind == "deferred"
     return judge_return(reported.bounce, reported.code, reported.note, cause=reported.cause, delayed=delayed)
 
 
-def _stored(text: str) -> str:
+def _fit_text(text: str) -> str:
     """Make a text fit its column: an invalid one would fail the whole statement."""
     return text.encode(errors="replace").decode().replace("\0", "\ufffd")[:LONGEST]
 
 
-def consistent(reports: list[Report]) -> list[Report]:
+def drop_contradicted(reports: list[Report]) -> list[Report]:
     """Drop the refusal of a letter also reported as accepted: it was accepted and then failed."""
     taken = {(one.uuid, one.resend_no) for one in reports if one.kind != ReportKind.BOUNCED}
     return [replace(one, refusal="") if (one.uuid, one.resend_no) in taken else one for one in reports]
 
 
-def batches(reports: Iterable[Report]) -> Iterator[list[Report]]:
+def batch_reports(reports: Iterable[Report]) -> Iterator[list[Report]]:
     """Yield the last report of each sending, in batches with at most one report for each message."""
     last: dict[tuple[UUID, int], Report] = {}
     for one in reports:
         known = last.setdefault((one.uuid, one.resend_no), one)
-        if _counts(one) > _counts(known):
+        if _report_rank(one) > _report_rank(known):
             last[one.uuid, one.resend_no] = one
     left = list(last.values())
     while left:
@@ -111,7 +111,7 @@ def batches(reports: Iterable[Report]) -> Iterator[list[Report]]:
         left = [one for one in left if batch[one.id] is not one]
 
 
-def _counts(one: Report) -> tuple[bool, bool, bool, datetime, bool]:
+def _report_rank(one: Report) -> tuple[bool, bool, bool, datetime, bool]:
     """Return a sort key: the largest of a sending's reports counts. Mere evidence never outranks another report."""
     bounced = one.kind == ReportKind.BOUNCED
     return one.kind is not None, bounced and not one.timed, one.timed, one.at, bounced

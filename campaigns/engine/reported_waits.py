@@ -60,21 +60,21 @@ def put_off_reported(events: Sequence[NewEvent]) -> list[tuple[str, str]]:
 
     Runs in the caller's transaction. Returns (receiver, answer) of those without a wait before.
     """
-    found = [one for one in events if one.channel == Vendor.Channel.EMAIL and _slows(one)]
+    found = [one for one in events if one.channel == Vendor.Channel.EMAIL and _slows_receiver(one)]
     if not found:
         return []
     receiver_domains.refresh_domains()
     with connection.cursor() as cursor:
-        cursor.execute(PUT_OFF, _columns(found))
+        cursor.execute(PUT_OFF, _wait_columns(found))
         return [(receiver, answer) for receiver, answer, is_new in cursor.fetchall() if is_new]
 
 
-def _slows(event: NewEvent) -> bool:
+def _slows_receiver(event: NewEvent) -> bool:
     judged = event.reported.judged
     return judged is not None and judged.slows and "@" in event.recipient
 
 
-def _columns(events: Sequence[NewEvent]) -> dict[str, Any]:
+def _wait_columns(events: Sequence[NewEvent]) -> dict[str, Any]:
     rows = []
     for one in events:
         judged, said = one.reported.judged, f"{one.reported.code} {one.reported.note}".strip()

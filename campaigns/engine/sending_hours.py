@@ -23,7 +23,7 @@ class LocalHours(Protocol):
     def time_zone(self) -> str: ...
 
 
-def opens_at(campaign: Campaign, now: datetime) -> datetime | None:
+def campaign_opens_at(campaign: Campaign, now: datetime) -> datetime | None:
     """Return the earliest time (UTC) at which calls may start, or None for now.
 
     The start of the hours is included, their end is not. 20:00 to 08:00 spans midnight; equal times mean no
@@ -32,7 +32,7 @@ def opens_at(campaign: Campaign, now: datetime) -> datetime | None:
     if campaign.deadline and campaign.deadline <= now:
         return None
     start = max(now, campaign.send_at or now)
-    opening = next_opening(campaign, start)
+    opening = find_next_opening(campaign, start)
     return None if opening <= now else opening
 
 
@@ -68,7 +68,7 @@ def is_inside(hours: LocalHours, at: datetime) -> bool:
     return first <= clock < last if first < last else clock >= first or clock < last
 
 
-def next_opening(hours: LocalHours, at: datetime) -> datetime:
+def find_next_opening(hours: LocalHours, at: datetime) -> datetime:
     """Return the time itself if calls may start then, else the start of the next hours."""
     first = hours.hours_from
     if first is None or is_inside(hours, at):

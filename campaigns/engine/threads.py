@@ -49,36 +49,38 @@ class LoopThread:
     def __init__(self) -> None:
         started: Future[asyncio.AbstractEventLoop] = Future()
         self._over = asyncio.Event()
-        self._thread = threading.Thread(target=self._live, args=(started,), name="sender", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, args=(started,), name="sender", daemon=True)
         self._thread.start()
         self._loop = started.result()
 
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def run_coroutine(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Return or raise the result of the coroutine. If interrupted, cancel the coroutine and wait for its end."""
         tasks: list[asyncio.Task[Any]] = []
         ended: SimpleQueue[object] = SimpleQueue()  # written in C: an exception from a signal cannot leave it locked
 
-        def begin() -> None:
+        def begin_task() -> None:
             # Tasks that streams share must not inherit the ids of the one that began them (vendors/log_ids.py).
             tasks.append(self._loop.create_task(coroutine, context=Context()))
             tasks[0].add_done_callback(ended.put)
 
-        def interrupt() -> None:
+        def interrupt_task() -> None:
             if not tasks:  # interrupted before it was handed over
-                begin()
+                begin_task()
             tasks.append(self._loop.create_task(cut_off(tasks[0])))  # kept, or it might be garbage-collected
 
         try:
-            self._loop.call_soon_threadsafe(begin)
-            _wait(tasks, ended)
+            self._loop.call_soon_threadsafe(begin_task)
+            _wait_for_tasks(tasks, ended)
         except BaseException:
-            self._loop.call_soon_threadsafe(interrupt)  # after `begin`, perhaps before the coroutine's first step
-            _wait(tasks, ended)
+            self._loop.call_soon_threadsafe(
+                interrupt_task
+            )  # after `begin_task`, perhaps before the coroutine's first step
+            _wait_for_tasks(tasks, ended)
             raise
         result: T = tasks[0].result()
         return result
 
-    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def start_coroutine(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Start a coroutine that reports its own result."""
         asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
@@ -87,13 +89,13 @@ class LoopThread:
         self._loop.call_soon_threadsafe(self._over.set)
         self._thread.join()
 
-    def _live(self, started: "Future[asyncio.AbstractEventLoop]") -> None:
+    def _run_loop(self, started: "Future[asyncio.AbstractEventLoop]") -> None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.get_loop().set_exception_handler(_log_error)
             started.set_result(runner.get_loop())
-            runner.run(self._wait())
+            runner.run(self._wait_for_end())
 
-    async def _wait(self) -> None:
+    async def _wait_for_end(self) -> None:
         await self._over.wait()
 
 
@@ -106,7 +108,7 @@ def _log_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None
         loop.default_exception_handler(context)
 
 
-async def happens(event: asyncio.Event, seconds: float) -> bool:
+async def wait_for_event(event: asyncio.Event, seconds: float) -> bool:
     """Wait for the event, for this many seconds at most. Returns True if it happened."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
@@ -122,17 +124,17 @@ def cut_off(*tasks: asyncio.Task[Any]) -> Coroutine[Any, Any, None]:
     """
     for task in tasks:
         task.cancel()
-    return _ended(set(tasks))
+    return _end_tasks(set(tasks))
 
 
-async def _ended(tasks: set[asyncio.Task[Any]]) -> None:
+async def _end_tasks(tasks: set[asyncio.Task[Any]]) -> None:
     while tasks:
         _, tasks = await asyncio.wait(tasks, timeout=AGAIN)
         for task in tasks:
             task.cancel()
 
 
-def _wait(tasks: list[asyncio.Task[Any]], ended: SimpleQueue[object]) -> None:
+def _wait_for_tasks(tasks: list[asyncio.Task[Any]], ended: SimpleQueue[object]) -> None:
     while not (tasks and tasks[0].done()):
         with suppress(Empty):
             ended.get(timeout=NOTICED if threading.current_thread() is threading.main_thread() else None)
@@ -172,21 +174,21 @@ class DatabaseThreads:
         self._threads = ThreadPoolExecutor(BLOCKING, "database", initializer=_begin_thread, initargs=(most,))
         self._line = threading.Lock()
 
-    def run(self, function: Callable[..., T], *args: Any, over: Callable[[], bool] = lambda: True) -> T:
+    def run_function(self, function: Callable[..., T], *args: Any, over: Callable[[], bool] = lambda: True) -> T:
         """Return or raise the function's result. The function must not wait for another one that runs here.
 
         If it meets a lock, it is retried until `over` returns True; then LockNotAvailable is raised. Only one retry at
         a time has a thread, so any number of them leaves the others free.
         """
         try:
-            return self._once(function, args)
+            return self._run_once(function, args)
         except LockNotAvailable as error:
             locked = error
         while not over():
             time.sleep(LOCKED_SECONDS)
             with self._line, suppress(LockNotAvailable):
                 if not over():
-                    return self._once(function, args)
+                    return self._run_once(function, args)
         raise locked
 
     def close(self) -> None:
@@ -195,8 +197,8 @@ class DatabaseThreads:
             self._threads.submit(_close_together, together)
         self._threads.shutdown()
 
-    def _once(self, function: Callable[..., T], args: tuple[Any, ...]) -> T:
-        return self._threads.submit(_with_connection, function, args).result()
+    def _run_once(self, function: Callable[..., T], args: tuple[Any, ...]) -> T:
+        return self._threads.submit(_call_with_connection, function, args).result()
 
 
 def _begin_thread(most: str) -> None:
@@ -211,7 +213,7 @@ def _close_together(barrier: threading.Barrier) -> None:
     connection.close()
 
 
-def _with_connection(function: Callable[..., T], args: tuple[Any, ...]) -> T:
+def _call_with_connection(function: Callable[..., T], args: tuple[Any, ...]) -> T:
     drop_lost_connection()
     with tells_locked():
         return function(*args)

@@ -106,10 +106,10 @@ class DueReport:
     reference: str | None
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         return self.reference is not None
 
-    def reported(self) -> Reported:
+    def read_stored_report(self) -> Reported:
         """Return the stored report. Raises ValueError or KeyError if this version cannot read it."""
         said = json.loads(self.said)
         at = datetime.fromisoformat(said["at"])
@@ -118,14 +118,14 @@ class DueReport:
         return Reported(self.reference or "", said["kind"], at, self.name, *text, **more)
 
 
-def named(of: ReportingAccount, requests: Sequence[Sequence[Reported]]) -> list[list[Reported]]:
+def name_letters(of: ReportingAccount, requests: Sequence[Sequence[Reported]]) -> list[list[Reported]]:
     """Return the reports with our references, where the vendor's id is known and names one letter."""
     every = (one for request in requests for one in request)
     wanted = {one.vendor_id for one in every if not one.reference and 0 < len(one.vendor_id) <= LONGEST}
     if not wanted:
         return [list(request) for request in requests]
     with connection.cursor() as cursor:
-        cursor.execute(NAMED, {**of.params, "names": [_stored(name) for name in wanted]})
+        cursor.execute(NAMED, {**of.params, "names": [_storable_name(name) for name in wanted]})
         found = {name: f"{uuid}-{resend_no}" for name, uuid, resend_no in cursor.fetchall()}
     return [
         [one if one.reference else replace(one, reference=found.get(one.vendor_id, "")) for one in request]
@@ -133,19 +133,19 @@ def named(of: ReportingAccount, requests: Sequence[Sequence[Reported]]) -> list[
     ]
 
 
-def keep(of: ReportingAccount, reported: Iterable[Reported], source: str) -> bool:
+def keep_unknown_reports(of: ReportingAccount, reported: Iterable[Reported], source: str) -> bool:
     """Keep reports of unknown letters until the letters are known.
 
     False: this vendor's reports carry our references, or MOST_WAIT of them wait already.
     """
     latest: dict[tuple[str, str], Reported] = {}
     for one in reported:
-        known = latest.setdefault((_stored(one.vendor_id), one.kind), one)
+        known = latest.setdefault((_storable_name(one.vendor_id), one.kind), one)
         if one.at > known.at:
-            latest[_stored(one.vendor_id), one.kind] = one
+            latest[_storable_name(one.vendor_id), one.kind] = one
     kept = {key: one for key, one in latest.items() if len(one.vendor_id) <= LONGEST}
     names, kinds = [name for name, _ in kept], [kind for _, kind in kept]
-    said = [json.dumps(_said(one)) for one in kept.values()]
+    said = [json.dumps(_report_as_data(one)) for one in kept.values()]
     with connection.cursor() as cursor:
         cursor.execute(MAY_WAIT, {"vendor": of.vendor_id, "most": MOST_WAIT})
         if not cursor.fetchall():
@@ -155,10 +155,10 @@ def keep(of: ReportingAccount, reported: Iterable[Reported], source: str) -> boo
     return True
 
 
-def due() -> list[list[DueReport]]:
+def due_reports() -> list[list[DueReport]]:
     """Return waiting reports whose letters are known now, or that have waited too long: at most AT_ONCE.
 
-    They are grouped by account. Unless they are passed to `done`, they are due again later.
+    They are grouped by account. Unless they are passed to `delete_due_reports`, they are due again later.
     """
     limits: dict[str, Any] = {"before": timezone.now() - WAITS, "most": AT_ONCE, "soonest": SOONEST, "latest": LATEST}
     with connection.cursor() as cursor:
@@ -170,12 +170,12 @@ def due() -> list[list[DueReport]]:
     return list(groups.values())
 
 
-def done(ids: Collection[int]) -> None:
+def delete_due_reports(ids: Collection[int]) -> None:
     """Delete these waiting reports."""
     WaitingReport.objects.filter(pk__in=ids).delete()
 
 
-def forget() -> int:
+def forget_oldest_ids() -> int:
     """Delete the oldest ids, of letters for which no report may come any more. Returns their number."""
     with connection.cursor() as cursor:
         cursor.execute(FORGET, {"most": FORGOTTEN_AT_ONCE, "before": timezone.now() - KEPT})
@@ -183,11 +183,11 @@ def forget() -> int:
         return number
 
 
-def _stored(name: str) -> str:
+def _storable_name(name: str) -> str:
     return name.encode(errors="replace").decode().replace("\0", "\ufffd")
 
 
-def _said(one: Reported) -> dict[str, Any]:
+def _report_as_data(one: Reported) -> dict[str, Any]:
     said = {
         "kind": one.kind,
         "note": one.note[:LONGEST],
@@ -195,4 +195,4 @@ def _said(one: Reported) -> dict[str, Any]:
         "code": one.code[:LONGEST],
         "cause": one.cause,
     }
-    return {name: _stored(text) for name, text in said.items()} | {"at": one.at.isoformat(), "timed": one.timed}
+    return {name: _storable_name(text) for name, text in said.items()} | {"at": one.at.isoformat(), "timed": one.timed}

@@ -67,7 +67,7 @@ class CampaignList(ChangeList):
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         rows = list(self.result_list)
-        sums = progress.of_campaigns([campaign.pk for campaign in rows])
+        sums = progress.progress_of_campaigns([campaign.pk for campaign in rows])
         for campaign in rows:
             campaign.sums = sums[campaign.pk]
         self.result_list = rows
@@ -158,7 +158,7 @@ class CampaignAdmin(Scoped):
     @admin.display(description=gettext_lazy("state"))
     def badge(self, campaign: Any) -> SafeString:
         if not hasattr(campaign, "sums"):  # on the campaign's own page
-            campaign.sums = progress.of_campaigns([campaign.pk])[campaign.pk]
+            campaign.sums = progress.progress_of_campaigns([campaign.pk])[campaign.pk]
         word = labels.of_sum(campaign.sums)
         shown = badge(word, labels.LOOKS.get(word, "idle"))
         reported = labels.reported(campaign.sums).removeprefix(", ")
@@ -167,10 +167,10 @@ class CampaignAdmin(Scoped):
     @admin.display(description=gettext_lazy("cost"))
     def cost(self, campaign: Campaign) -> str:
         """Return the cost so far; before the first call, the estimate."""
-        sums = progress.of_campaigns([campaign.pk])[campaign.pk]
-        if sums.units or not sums.open:
+        sums = progress.progress_of_campaigns([campaign.pk])[campaign.pk]
+        if sums.units or not sums.open_messages:
             shown = labels.units(sums.charged)
-            return _("%(units)s so far") % {"units": shown} if sums.open else shown
+            return _("%(units)s so far") % {"units": shown} if sums.open_messages else shown
         return estimates.of_campaign(campaign)
 
     @admin.display(description=gettext_lazy("files"))

@@ -213,7 +213,7 @@ def of_campaign(campaign: Campaign) -> str:
 
 def of_stored(campaign: Campaign) -> ByLogin:
     """Return the estimates of a stored campaign, as if none of it were sent yet. Raises NotEntitled, TemplateError."""
-    logins = entries.usable(campaign.route, campaign.sponsor) if campaign.route else []
+    logins = entries.usable_credentials(campaign.route, campaign.sponsor) if campaign.route else []
     logins.sort(key=lambda one: one.pk != campaign.credential_id)  # the one it begins with
     logins = logins or [Credential.objects.select_related("vendor").get(pk=campaign.credential_id)]
     return {str(login): _of_stored(campaign, login, len(logins)) for login in logins}

@@ -68,9 +68,9 @@ def stoppable() -> Q:
 
 @transaction.atomic
 def _stop(job_id: int, by: Actor | str, reason: str, revision: int | None) -> JobDecision:
-    job = decisions.hold(job_id)
+    job = decisions.hold_with_family(job_id)
     if job is None:
-        return decisions.unknown(job_id)
+        return decisions.unknown_job(job_id)
     children = Job.objects.filter(parent=job_id)
     running = children.filter(status__in=MOVES["stop"].sources).count()
     if job.stopped_at and job.status in (Status.STOPPED, Status.P_STOPPED) and not running:
@@ -78,7 +78,7 @@ def _stop(job_id: int, by: Actor | str, reason: str, revision: int | None) -> Jo
             job_id, Verdict.ALREADY, Said(gettext_noop("job %(job)s is stopped already"), job=str(job_id))
         )
     if revision not in (None, job.revision):
-        return decisions.stale(job_id)
+        return decisions.stale_decision(job_id)
     # Read after the lock, so that every earlier call has an earlier time; the audit of P5 compares them.
     mark = {"stopped_at": Now(), "stopped_by": (by.name if isinstance(by, Actor) else by)[:150], "waits_for": ""}
     # A SENT job keeps its status, but is not sent again if one of its calls turns out not to have been made.
@@ -123,14 +123,14 @@ def retry(
 
 @transaction.atomic
 def _retry(job_id: int, revision: int | None, expired: bool, by: Actor | None, reason: str) -> JobDecision:
-    job = decisions.hold(job_id)
+    job = decisions.hold_with_family(job_id)
     if job is None:
-        return decisions.unknown(job_id)
+        return decisions.unknown_job(job_id)
     leaves = decisions.leaves_of(job)
-    if why := decisions.busy(job, leaves):
+    if why := decisions.busy_reason(job, leaves):
         return JobDecision(job_id, Verdict.BUSY, why)
     if revision not in (None, job.revision):
-        return decisions.stale(job_id)
+        return decisions.stale_decision(job_id)
     if job.paused_at:
         why = approval_rules.bars(job.campaign_id) or Said(gettext_noop("resume_job lets it go on"))
         said = Said(gettext_noop("job %(job)s is paused with its campaign: %(why)s"), job=str(job_id), why=why)
@@ -246,7 +246,7 @@ def dispatch(job_ids: Iterable[int], by: Actor, reason: str = "", revision: int 
 def _dispatch(job_id: int, by: Actor, reason: str, revision: int | None) -> JobDecision:
     job = Job.objects.filter(pk=job_id).first()
     if job is None:
-        return decisions.unknown(job_id)
+        return decisions.unknown_job(job_id)
     if job.status not in MOVES["dispatch"].sources:
         before = Said(
             gettext_noop("job %(job)s is %(status)s: it was dispatched before"),
@@ -254,7 +254,7 @@ def _dispatch(job_id: int, by: Actor, reason: str, revision: int | None) -> JobD
         )  # fmt: skip
         return JobDecision(job_id, Verdict.ALREADY, before)
     if revision not in (None, job.revision):
-        return decisions.stale(job_id)
+        return decisions.stale_decision(job_id)
     gone = dispatcher.dispatch_these([job_id])
     if not gone.jobs:
         why = entitlements.held([job_id]) or approval_rules.bars(job.campaign_id) or _held_by_quota(job_id)
@@ -277,7 +277,7 @@ def settle(
     """Settle doubts as doubts.resolve.resolve does, and dispatch jobs that send again in the same transaction."""
     ids = list(message_ids)
     with transaction.atomic():
-        resolved = resolve.resolve(ids, decision, reason, by)
+        resolved = resolve.resolve_doubts(ids, decision, reason, by)
         said = Said(gettext_noop("settled as %(state)s"), state=Said(Resolution.Decision(decision).label))
         settled = [(one, said) for one in ids]
         history.record_changes(Actor(by, user_id), Message, settled, reason)
@@ -315,8 +315,8 @@ def ask_again(message_ids: Iterable[int]) -> int:
 def settle_causes(asked: Iterable[tuple[Cause, str | None]], decision: str, reason: str, by: Actor) -> resolve.Resolved:
     """Settle all messages of these causes as `settle` does, all or none.
 
-    asked: each cause with the version shown (causes.version); None: in its current state. Raises CannotResolve
-    if one has changed since, if there is nothing to settle, or if there are too many messages.
+    asked: each cause with the version shown (causes.version_of_messages); None: in its current state. Raises
+    CannotResolve if one has changed since, if there is nothing to settle, or if there are too many messages.
     """
     ids: set[int] = set()
     with transaction.atomic():
@@ -324,7 +324,7 @@ def settle_causes(asked: Iterable[tuple[Cause, str | None]], decision: str, reas
         around = {pk for cause, _ in asked for pk in causes.messages_of(cause).values_list("pk", flat=True)}
         lifecycle.hold_around(around)  # from here on the messages compared below do not change
         for cause, seen in asked:
-            found, version = causes.version(causes.messages_of(cause))
+            found, version = causes.version_of_messages(causes.messages_of(cause))
             if seen not in (None, version):
                 raise CannotResolve(
                     Said(

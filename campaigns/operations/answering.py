@@ -20,7 +20,7 @@ def stop_copy(by: Actor, reason: str) -> int:
 
     A doubt that the original may settle or repeat waits for a person here. Raises holding.NotHeld.
     """
-    if holding.why_held() is None:
+    if holding.hold_reason() is None:
         raise holding.NotHeld("calls are not held: nothing was done")
     jobs = list(Job.objects.filter(stoppable(), parent=None).order_by("pk").values_list("pk", flat=True))
     stop(jobs, by, reason or COPY)

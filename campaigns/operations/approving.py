@@ -168,7 +168,7 @@ def _let_go(found: Approval, by: str) -> str:
     if held := entitlements.held(live):
         pauses.stay_paused(campaign.pk, Said(gettext_noop("approved by %(name)s; %(why)s"), name=by, why=held))
         return Said(gettext_noop("it stays paused, %(why)s"), why=held)
-    pauses.resume(campaign.pk, rates.seen(campaign))
+    pauses.resume_campaign(campaign.pk, rates.accepted_rates(campaign))
     transaction.on_commit(lambda: dispatcher.notify_vendors(set(live.values())))
     return Said(gettext_noop("it goes on"))
 

@@ -10,7 +10,7 @@ from django.core.management.base import CommandError
 from django.db.models import Q
 from django.utils import timezone
 
-from campaigns.engine.progress import Progress, of_jobs
+from campaigns.engine.progress import Progress, progress_of_jobs
 from campaigns.models import Job
 from campaigns.models.states import DONE, RUNNING, Status
 from campaigns.reporting.forecast import eta
@@ -70,7 +70,7 @@ def follow(job_ids: Iterable[int], over: Iterable[Status] = OVER) -> Progress:
             while True:
                 began = monotonic()
                 sums = _sums(ids)
-                bar(sums.size - sums.open, _said(ids, sums))
+                bar(sums.size - sums.open_messages, _said(ids, sums))
                 if not _open(ids, states) or (sums.paused and not sums.in_flight):
                     return _sums(ids)
                 sleep(max(POLL_SECONDS, REST * (monotonic() - began)))
@@ -80,12 +80,12 @@ def follow(job_ids: Iterable[int], over: Iterable[Status] = OVER) -> Progress:
 
 def _said(ids: list[int], sums: Progress) -> str:
     """Return the number done and, for a single job, the next step and forecast as in list_jobs."""
-    counts = f"{sums.size - sums.open:,} of {sums.size:,}"
+    counts = f"{sums.size - sums.open_messages:,} of {sums.size:,}"
     if len(ids) != 1 or not sys.stderr.isatty():
         return counts
     rows = list(eta.described(Job.objects.filter(pk__in=ids)))
     now = timezone.now()
-    forecasts = eta.of_jobs(rows, of_jobs(rows), now).values()
+    forecasts = eta.of_jobs(rows, progress_of_jobs(rows), now).values()
     texts = (
         text for one in forecasts for text in (one.next, one.stays, one.ends, one.describe_ahead(now, is_operator=True))
     )
@@ -95,7 +95,7 @@ def _said(ids: list[int], sums: Progress) -> str:
 def why_paused(job_ids: Iterable[int]) -> str:
     """Return why nothing more is called until somebody acts, and what to do; "" if that does not hold."""
     jobs = list(eta.described(Job.objects.filter(pk__in=list(job_ids))))
-    sums = of_jobs(jobs)
+    sums = progress_of_jobs(jobs)
     if not sum(sums.values(), start=Progress()).paused:
         return ""
     found = eta.of_jobs(jobs, sums, timezone.now()).values()
@@ -111,7 +111,7 @@ def ending(sums: Progress) -> str:
         "expired": sums.expired,
         "suppressed": sums.suppressed,
         "in doubt": sums.in_doubt,
-        "not sent": sums.open,
+        "not sent": sums.open_messages,
     }
     return ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "nothing"
 
@@ -133,7 +133,7 @@ def code(sums: Progress) -> int:
 
 
 def _sums(ids: list[int]) -> Progress:
-    return sum(of_jobs(Job.objects.filter(pk__in=ids)).values(), start=Progress())
+    return sum(progress_of_jobs(Job.objects.filter(pk__in=ids)).values(), start=Progress())
 
 
 def _open(ids: list[int], over: tuple[Status, ...]) -> bool:

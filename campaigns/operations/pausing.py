@@ -37,7 +37,7 @@ def pause(job_ids: Iterable[int], by: Actor | str, reason: str = "", revision: i
 def _pause(job_id: int, by: Actor | str, reason: str, revision: int | None) -> JobDecision:
     job = _held(job_id)
     if job is None:
-        return decisions.unknown(job_id)
+        return decisions.unknown_job(job_id)
     waits = job.paused_at and approval_rules.waits(job.campaign) and not job.campaign.stays_paused
     if job.paused_at and not waits:
         return JobDecision(
@@ -46,7 +46,7 @@ def _pause(job_id: int, by: Actor | str, reason: str, revision: int | None) -> J
             Said(gettext_noop("job %(job)s is paused already: %(why)s"), job=str(job_id), why=job.campaign.why_paused),
         )
     if revision not in (None, job.revision):
-        return decisions.stale(job_id)
+        return decisions.stale_decision(job_id)
     if not pauses.anything_to_pause(job.campaign_id):
         over = Said(
             gettext_noop("job %(job)s is %(status)s: nothing is left to pause"),
@@ -59,7 +59,7 @@ def _pause(job_id: int, by: Actor | str, reason: str, revision: int | None) -> J
         pauses.hold_longer(job.campaign_id, name, why)
         said = gettext_noop("job %(job)s's campaign waits for approval, and stays paused after it until it is resumed")
         return _recorded(JobDecision(job_id, Verdict.DONE, Said(said, job=str(job_id))), by, reason)
-    pauses.pause(job.campaign_id, name, why)
+    pauses.pause_campaign(job.campaign_id, name, why)
     transaction.on_commit(notify_webhooks)
     said = gettext_noop("job %(job)s's campaign paused: no new call starts until it is resumed")
     return _recorded(JobDecision(job_id, Verdict.DONE, Said(said, job=str(job_id))), by, reason)
@@ -80,12 +80,12 @@ def resume(job_ids: Iterable[int], by: Actor | str, reason: str = "", revision: 
 def _resume(job_id: int, by: Actor | str, reason: str, revision: int | None) -> JobDecision:
     job = _held(job_id)
     if job is None:
-        return decisions.unknown(job_id)
+        return decisions.unknown_job(job_id)
     first = Job.objects.filter(campaign=job.campaign_id, wait_after__isnull=False)
     if not job.campaign.paused_at:
         return JobDecision(job_id, Verdict.ALREADY, _with_wait(NOT_PAUSED, job_id, first))
     if revision not in (None, job.revision):
-        return decisions.stale(job_id)
+        return decisions.stale_decision(job_id)
     if why := approval_rules.bars(job.campaign_id):
         return JobDecision(
             job_id, Verdict.BUSY, Said(gettext_noop("job %(job)s's campaign: %(why)s"), job=str(job_id), why=why)
@@ -93,7 +93,7 @@ def _resume(job_id: int, by: Actor | str, reason: str, revision: int | None) -> 
     live = dict(decisions.called_next(job.campaign_id).values_list("pk", "vendor"))
     if why := entitlements.held(live):
         return JobDecision(job_id, Verdict.BUSY, Said(gettext_noop("job %(job)s is %(why)s"), job=str(job_id), why=why))
-    pauses.resume(job.campaign_id, rates.seen(job.campaign))
+    pauses.resume_campaign(job.campaign_id, rates.accepted_rates(job.campaign))
     transaction.on_commit(lambda: dispatcher.notify_vendors(set(live.values())))
     return _recorded(JobDecision(job_id, Verdict.DONE, _with_wait(GOES_ON, job_id, first.all())), by, reason)
 
@@ -126,7 +126,7 @@ def set_limits(
 def _set_limits(job_id: int, limits: Mapping[str, float | None], by: Actor, reason: str) -> JobDecision:
     job = _held(job_id)
     if job is None:
-        return decisions.unknown(job_id)
+        return decisions.unknown_job(job_id)
     campaign = job.campaign
     changed = {name: value for name, value in limits.items() if getattr(campaign, name) != value}
     if not changed:

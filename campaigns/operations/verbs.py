@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from campaigns.approvals import approval_rules
 from campaigns.engine.decisions import JobDecision
-from campaigns.engine.doubts.resolve import versions
+from campaigns.engine.doubts.resolve import count_decisions
 from campaigns.engine.lifecycle import MOVES
 from campaigns.engine.progress import Progress
 from campaigns.models import Job, Resolution
@@ -61,7 +61,7 @@ def offered(job: Job, sums: Progress) -> list[str]:
 
 def shown_versions(verb: str, jobs: Sequence[Job]) -> Mapping[int, int]:
     """Return a version of each job, to recognise a stale page."""
-    return versions(job.pk for job in jobs) if verb in DOUBTS else {job.pk: job.revision for job in jobs}
+    return count_decisions(job.pk for job in jobs) if verb in DOUBTS else {job.pk: job.revision for job in jobs}
 
 
 def decide(verb: str, job_id: int, by: Actor, reason: str, shown: int, *, expired: bool = False) -> list[JobDecision]:

@@ -144,7 +144,7 @@ def _labelled(of: Export) -> Iterator[tuple[Any, str]]:
         high = min(end, low + AT_ONCE)
         near = [leaf.pk for leaf in leaves[max(0, bisect_right(begins, low) - 1) : bisect_right(begins, high - 1)]]
         jobs = list(Job.objects.filter(pk__in=near).only("status", "first_message", "size", "parent"))
-        called = progress.in_flight(job.pk for job in jobs if job.status not in FINAL)
+        called = progress.messages_in_flight(job.pk for job in jobs if job.status not in FINAL)
         still = [range(job.first_message, job.end) for job in jobs if job.status in FINAL]
         rows: Any = Message.objects.filter(id__gte=low, id__lt=high).order_by("id").values_list(*READ, named=True)
         for row in rows:

@@ -116,7 +116,7 @@ def with_labels(rows: Sequence[Any]) -> None:
     ids = [row.pk for row in rows]
     near = Job.objects.filter(campaign__in={row.campaign_id for row in rows}, first_message__lte=max(ids))
     jobs = [job for job in near.exclude(status__in=PARENTS) if job.end > min(ids)]
-    called = progress.in_flight(job.pk for job in jobs)
+    called = progress.messages_in_flight(job.pk for job in jobs)
     still = [range(job.first_message, job.end) for job in jobs if job.status in FINAL]
     for row in rows:
         stopped = any(row.pk in span for span in still)

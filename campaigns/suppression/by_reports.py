@@ -40,8 +40,9 @@ GROUP BY 1, 2
 def suppress_reported(events: Collection[NewEvent]) -> None:
     """Suppress the recipients of these events that must not be written to again, each for its sponsor.
 
-    Call it before `message_events.append`, outside of that transaction: a suppression waits for claims, and claims wait
-    for jobs. If the process dies in between, the report comes again, finds no event, and suppresses the same addresses.
+    Call it before `message_events.append_events`, outside of that transaction: a suppression waits for claims, and
+    claims wait for jobs. If the process dies in between, the report comes again, finds no event, and suppresses the
+    same addresses.
     """
     events = [one for one in events if not one.sandbox and _may_suppress(one)]
     groups: dict[tuple[int, str], list[NewSuppression]] = defaultdict(list)

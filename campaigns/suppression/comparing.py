@@ -6,8 +6,8 @@ from typing import Any
 
 from django.db import connection
 
-from campaigns.engine.suppressed import HOLDS_ASKED, asking
-from campaigns.engine.suppressed.digests import digests, key
+from campaigns.engine.suppressed import HOLDS_ASKED, asking_params
+from campaigns.engine.suppressed.digests import digest_addresses, digest_key
 from campaigns.models import Campaign, Job
 from campaigns.suppression.refused import REFUSED_SO
 
@@ -50,13 +50,13 @@ def end_suppressed(job: Job) -> int:
 
     The job counts them and remembers the highest `position` checked; claims check newer suppressions.
     """
-    secret = key()
+    secret = digest_key()
     if secret is None:
         return 0
     with connection.cursor() as cursor:
         cursor.execute(NEWEST)
         job.suppressions = cursor.fetchone()[0]
-        cursor.execute(ANY, asking(job.campaign))
+        cursor.execute(ANY, asking_params(job.campaign))
         if cursor.fetchone()[0]:
             job.suppressed = _change(cursor, WAITING, END, job, range(job.first_message, job.end), secret)
     job.save(update_fields=["suppressions", "suppressed"])
@@ -65,15 +65,18 @@ def end_suppressed(job: Job) -> int:
 
 def count_suppressed(campaign: Campaign, channel: str, recipients: Iterable[str]) -> int:
     """Count the recipients who are suppressed for a campaign, which may be unsaved."""
-    secret = key()
+    secret = digest_key()
     if secret is None:
         return 0
     found, asked = 0, iter(recipients)
     with connection.cursor() as cursor:
-        cursor.execute(ANY, asking(campaign))
+        cursor.execute(ANY, asking_params(campaign))
         if cursor.fetchone()[0]:
             while some := list(islice(asked, AT_ONCE)):
-                cursor.execute(COUNT, {"digests": _array(sorted(digests(secret, channel, some))), **asking(campaign)})
+                cursor.execute(
+                    COUNT,
+                    {"digests": _array(sorted(digest_addresses(secret, channel, some))), **asking_params(campaign)},
+                )
                 found += cursor.fetchone()[0]
     return found
 
@@ -83,7 +86,7 @@ def free_lifted(job: Job, leaves: list[Job]) -> None:
 
     Afterwards the job's remaining_suppressed matches its row; the caller must recount the leaves.
     """
-    secret = key()
+    secret = digest_key()
     if secret is None:
         return
     with connection.cursor() as cursor:
@@ -102,11 +105,11 @@ def _change(cursor: Any, read: str, write: str, job: Job, messages: range, secre
         cursor.execute(read, {"low": low, "high": high})
         rows = cursor.fetchall()
         if rows:
-            found = digests(secret, job.vendor.channel, [recipient for _, recipient in rows])
+            found = digest_addresses(secret, job.vendor.channel, [recipient for _, recipient in rows])
             # Sorted like the index, so that a look-up finds the page of the last one in memory.
             in_order = sorted(zip(found, [id for id, _ in rows], strict=True))
             arrays = {"digests": _array([digest for digest, _ in in_order]), "ids": _array([id for _, id in in_order])}
-            cursor.execute(write, {**arrays, **asking(job.campaign)})
+            cursor.execute(write, {**arrays, **asking_params(job.campaign)})
             changed += cursor.rowcount
     return changed
 

@@ -18,7 +18,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from campaigns.doors import token_keys
-from campaigns.engine.suppressed.digests import digest, key, made_key
+from campaigns.engine.suppressed.digests import digest_address, digest_key, made_key
 from campaigns.models import Campaign, Message
 from campaigns.texts import templates
 from campaigns.texts.templates import UNSUBSCRIBE_URL, Content
@@ -81,7 +81,7 @@ class LetterLinks:
     def _token(self, message_id: int, recipient: str) -> str:
         if self.cipher is None:
             return self.sample
-        found = digest(self.secret, self.channel, recipient)
+        found = digest_address(self.secret, self.channel, recipient)
         plain = PLAIN.pack(message_id, found, self.sponsor_id, self.topic_id, NUMBERS[self.channel])
         return base64.urlsafe_b64encode(self.cipher.encrypt(plain, None)).rstrip(b"=").decode("ascii")
 
@@ -97,7 +97,7 @@ def link_keys() -> LinkKeys | None:
     """Return the keys, or None if PUBLIC_URL is not set. Raises the database's errors."""
     if not settings.PUBLIC_URL:
         return None
-    return LinkKeys(AESSIV(token_keys.keys(PURPOSE)[0]), key() or made_key())
+    return LinkKeys(AESSIV(token_keys.keys(PURPOSE)[0]), digest_key() or made_key())
 
 
 def links_of(campaign: Campaign, channel: str, carries: Collection[str], keys: LinkKeys | None) -> LetterLinks | None:

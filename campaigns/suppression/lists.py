@@ -13,7 +13,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from campaigns.engine.suppressed.digests import digests, key, made_key
+from campaigns.engine.suppressed.digests import digest_addresses, digest_key, made_key
 from campaigns.models import Suppression
 from vendors import locks
 from vendors.said import to_data
@@ -86,7 +86,7 @@ def _slices(new: Iterable[NewSuppression]) -> Iterator[list[NewSuppression]]:
 
 
 def _add(secret: bytes, sponsor_id: int | None, channel: str, some: Sequence[NewSuppression], again: bool) -> int:
-    found = digests(secret, channel, [one.address for one in some])
+    found = digest_addresses(secret, channel, [one.address for one in some])
     return _store(sponsor_id, channel, zip(found, some, strict=True), again)
 
 
@@ -154,8 +154,8 @@ def erase(ids: Iterable[int]) -> int:
 
 def of_addresses(channel: str, addresses: Iterable[str], sponsor_id: int | None) -> list[int]:
     """Return the ids of these addresses' suppressions for a sponsor (None: for all), including ended ones."""
-    secret = key()
+    secret = digest_key()
     if secret is None:
         return []
-    mine = Suppression.objects.filter(sponsor=sponsor_id, digest__in=digests(secret, channel, addresses))
+    mine = Suppression.objects.filter(sponsor=sponsor_id, digest__in=digest_addresses(secret, channel, addresses))
     return list(mine.order_by("pk").values_list("pk", flat=True))

@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from campaigns.engine.suppressed.digests import digests, key
+from campaigns.engine.suppressed.digests import digest_addresses, digest_key
 from campaigns.models import Suppression
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
@@ -83,15 +83,15 @@ def of_text(rows: "QuerySet[Suppression]", text: str, regions: Iterable[str]) ->
 
     A match of parts would reveal an address letter by letter. regions: whose forms of a phone number are recognised.
     """
-    secret = key()
+    secret = digest_key()
     if secret is None:
         return rows.none()
     numbers = set()
     for region in {"", *islice(regions, MOST_REGIONS)}:
         with suppress(ValueError):
             numbers.add(e164(text, region))
-    wanted = [digest for channel in Vendor.Channel.values for digest in digests(secret, channel, [text])]
-    wanted += digests(secret, Vendor.Channel.SMS, numbers)
+    wanted = [digest for channel in Vendor.Channel.values for digest in digest_addresses(secret, channel, [text])]
+    wanted += digest_addresses(secret, Vendor.Channel.SMS, numbers)
     return rows.filter(digest__in=wanted)
 
 

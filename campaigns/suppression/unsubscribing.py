@@ -12,7 +12,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from campaigns.engine import day_counts
-from campaigns.engine.suppressed.digests import digest, made_key
+from campaigns.engine.suppressed.digests import digest_address, made_key
 from campaigns.models import Message, Sponsor, Suppression, Topic
 from campaigns.models.jobs import read_reference
 from campaigns.suppression import lists
@@ -74,7 +74,7 @@ def unsubscribe(of: Subscription, source: str, everything: bool = False) -> bool
     topic = about.pk if about else None
     message = Message.objects.filter(pk=of.message_id).values_list("recipient", "campaign").first()
     address, campaign = message or ("", None)
-    if not message or digest(made_key(), of.channel, address) != of.digest:  # some restores start the ids anew
+    if not message or digest_address(made_key(), of.channel, address) != of.digest:  # some restores start the ids anew
         address, campaign = "", None
     if _mine(of).filter(until=None, topic=topic).exists():
         return False
@@ -85,7 +85,7 @@ def unsubscribe(of: Subscription, source: str, everything: bool = False) -> bool
     with transaction.atomic():
         added = lists.add_found(of.sponsor_id, of.channel, of.digest, new)
         if added:
-            day_counts.unsubscribed(of.sponsor_id)
+            day_counts.count_unsubscribed(of.sponsor_id)
     log.info("message %s: its recipient unsubscribed from %s", of.message_id, f"topic {topic}" if topic else "all")
     return added
 
@@ -117,7 +117,7 @@ def by_message(message_uuid: UUID, source: str, everything: bool = False) -> boo
     if not found or found.campaign.transactional:
         return False
     campaign, channel = found.campaign, found.campaign.credential.vendor.channel
-    known = digest(made_key(), channel, found.recipient)
+    known = digest_address(made_key(), channel, found.recipient)
     unsubscribe(Subscription(found.pk, known, campaign.sponsor_id, campaign.topic_id, channel), source, everything)
     return True
 

@@ -55,7 +55,7 @@ def look_at_server() -> Iterator[HealthVerdict]:
 
 def look_at_durability() -> Iterator[HealthVerdict]:
     """Check for commits that a crash or failover of PostgreSQL would lose."""
-    found = durability.of_postgres()
+    found = durability.postgres_weaknesses()
     for one in found:
         yield HealthVerdict(
             VerdictLevel.ERROR if one.refused else VerdictLevel.WARNING, one.sentence, one.remedy, one.about

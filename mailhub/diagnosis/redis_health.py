@@ -57,7 +57,7 @@ def look_at_policy() -> Iterator[HealthVerdict]:
 
 def look_at_persistence() -> Iterator[HealthVerdict]:
     """Check that Redis keeps its data over a restart, and that its last writes to the disk succeeded."""
-    found = list(durability.of_redis())
+    found = list(durability.redis_weaknesses())
     for one in found:
         yield warning_of(one.sentence, one.remedy)
     troubles = list(_ask(_last_writes))

@@ -42,7 +42,7 @@ def look_at_tables() -> Iterator[HealthVerdict]:
     """Check that the tables are those of this version, and that a message can be stored."""
     if why := guard.another_version():
         yield error_of(why, "Start that version, or restore the database of this one")
-    elif guard.has_unapplied() or (why := guard.unfit()):
+    elif guard.has_unapplied() or (why := guard.tables_unfit_reason()):
         yield error_of(
             why or "migrations of this version are not applied",
             "Say manage.py migrate",

@@ -168,12 +168,12 @@ def _of_rows() -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "mailhub_halted",
         "1: no call may start at any vendor; the admin's first page says why.",
-        float(bool(guard.halted())),
+        float(bool(guard.halt_reason())),
     )
     if sent_at := probes.beat_sent_at():
         yield GaugeMetricFamily("mailhub_beat_sent_timestamp_seconds", "Beat's last task.", sent_at)
-    if last := audit.last():
-        breaches = sum(not check.ok for check in last[1])
+    if last := audit.read_last_audit():
+        breaches = sum(not check.is_kept for check in last[1])
         yield GaugeMetricFamily("mailhub_audit_breaches", "Promises broken at beat's last audit.", breaches)
         yield GaugeMetricFamily("mailhub_audit_timestamp_seconds", "Time of that audit.", last[0].timestamp())
 

@@ -50,7 +50,7 @@ def database() -> Found:
             if not cursor.fetchone()[0]:
                 missing = "the tables are missing: manage.py migrate"
                 return {"database": "", "migrations": missing, "beat": missing, "calls": missing}
-        unfit = guard.unfit()
+        unfit = guard.tables_unfit_reason()
         return {"database": "", "migrations": unfit or "", "beat": _beat(), "calls": "" if unfit else _calls()}
     finally:
         connection.close()
@@ -60,7 +60,7 @@ def commits() -> Found:
     """Check that PostgreSQL keeps its commits. Empty if it is away, because the part `database` reports that."""
     began = time.monotonic()
     try:
-        return {"durability": "; ".join(str(one) for one in durability.of_postgres() if one.refused)}
+        return {"durability": "; ".join(str(one) for one in durability.postgres_weaknesses() if one.refused)}
     except (DatabaseError, InterfaceError):
         if time.monotonic() - began > SECONDS:  # a hanging server is a fault of every part
             raise
@@ -98,7 +98,7 @@ def storing() -> Found:
 
 def _calls() -> str:
     """Return the reason for forbidden calls, with its end if known, or empty."""
-    halt = recovery.halt()
+    halt = recovery.current_halt()
     return f"nothing is called: {halt.held or halt.why}" if halt else ""
 
 

@@ -493,7 +493,7 @@ def _are_many(rows: list[tuple[int, int]]) -> bool:
 def _running(sponsors: Sponsors) -> list[RunningJob]:
     jobs = Job.objects.of_sponsors(sponsors).filter(status__in=RUNNING).order_by("vendor", "mailcaster")
     rows = list(jobs.values_list("pk", "parent_id", "vendor__slug", "mailcaster__name")[:MOST_RUNNING])
-    sums = progress.of_leaves([pk for pk, *_ in rows])
+    sums = progress.progress_of_leaves([pk for pk, *_ in rows])
     return [RunningJob(pk, parent, slug, name or "", sums.get(pk, Progress())) for pk, parent, slug, name in rows]
 
 

@@ -97,11 +97,11 @@ def recover(request: HttpRequest) -> HttpResponse:
     if answer := request.POST.get("answer"):
         return _answer(request, by, reason, answer)
     try:
-        losses = recovery.recover(by, reason, shown=request.POST.get("shown", ""))
+        losses = recovery.recover_store(by, reason, shown=request.POST.get("shown", ""))
     except recovery.Changed as error:
         messages.error(request, show(str(error)))
         return _ask(request, reason)
-    messages.success(request, _done(recovery.describe(losses)))
+    messages.success(request, _done(recovery.describe_losses(losses)))
     return redirect("operations-recover")
 
 
@@ -130,8 +130,8 @@ def _answer(request: HttpRequest, by: Actor, reason: str, answer: str) -> HttpRe
 
 
 def _ask(request: HttpRequest, reason: str = "") -> HttpResponse:
-    halt = recovery.halt()
-    losses = recovery.preview() if halt and halt.taken_over else []
+    halt = recovery.current_halt()
+    losses = recovery.preview_recovery() if halt and halt.taken_over else []
     context = {
         **admin.site.each_context(request),
         "title": gettext("Recover the store"),
@@ -139,7 +139,7 @@ def _ask(request: HttpRequest, reason: str = "") -> HttpResponse:
         "losses": losses,
         "waiting": holding.find_waiting() if halt and halt.held else None,
         "doubts": sum(loss.messages for loss in losses),
-        "shown": recovery.version(losses),
+        "shown": recovery.version_of_takeover(losses),
         "reason": reason,
         "decided": _decided(),
     }
@@ -208,8 +208,8 @@ def promises(request: HttpRequest) -> HttpResponse:
     """
     if request.method == "POST":
         audit.run_and_keep()
-    at, checks = audit.last() or (None, [])
-    broken = [check for check in checks if not check.ok]
+    at, checks = audit.read_last_audit() or (None, [])
+    broken = [check for check in checks if not check.is_kept]
     context = {"at": at, "checks": checks, "broken": broken, "findings": findings.of_installation()}
     return render(request, "admin/operations/audit.html", context)
 

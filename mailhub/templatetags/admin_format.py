@@ -170,7 +170,7 @@ def looks(context: dict[str, Any]) -> dict[str, Any]:
 @register.inclusion_tag("admin/operations/halt.html", takes_context=True)
 def halt(context: dict[str, Any]) -> dict[str, Any]:
     """Show the notice that nothing is called, with the reason; empty if calls are made."""
-    return {"halt": takeover.halt(), "may": context["request"].user.has_perms(views.MAY_RECOVER)}
+    return {"halt": takeover.current_halt(), "may": context["request"].user.has_perms(views.MAY_RECOVER)}
 
 
 @register.simple_tag(takes_context=True)
@@ -204,7 +204,7 @@ def bar(sums: Progress) -> SafeString:
     }
     what, size = _counted(counts) or gettext("nothing sent yet"), number(sums.size)
     said = gettext("%(what)s of %(all)s") % {"what": what, "all": size}
-    done = gettext("%(done)s of %(size)s") % {"done": number(sums.size - sums.open), "size": size}
+    done = gettext("%(done)s of %(size)s") % {"done": number(sums.size - sums.open_messages), "size": size}
     found = format_html(BAR, said, SafeString(shown), done, said)
     if sums.delivered or sums.bounced:
         found += format_html(

@@ -111,7 +111,7 @@ class DocumentStory(Story):
         casters = Mailcaster.objects.filter(vendor__slug=setup.BULK, name=name)
         with transaction.atomic():  # workers must not see it enabled: one might be faster than the document
             casters.update(enabled=True)
-            claimed = mailcaster.claim(casters.get().pk, timezone.now())
+            claimed = mailcaster.claim_next_job(casters.get().pk, timezone.now())
             casters.update(enabled=False)
         if claimed is None:
             self.tell(f"{name} wakes and finds nothing")

@@ -21,7 +21,7 @@ from campaigns.engine.decisions import Verdict
 from campaigns.engine.dispatch import dispatcher, nightly
 from campaigns.engine.finishing import finalizer
 from campaigns.engine.pausing import pauses
-from campaigns.engine.sending import send
+from campaigns.engine.sending import send_claimed_job
 from campaigns.lists import intake
 from campaigns.lists.intake import BadInput
 from campaigns.models import Approval, Campaign, Identity, Job, Message, Route, RouteEntry, Sponsor
@@ -76,7 +76,7 @@ def different(row: Approval) -> list[str]:
 
 def night(job: Job, days: int) -> datetime:
     """A moment of the night, so many days ahead, or more on a weekend, when the job's vendor dispatches."""
-    due = nightly.due(job.vendor, timezone.now() + timedelta(days=days + 4))
+    due = nightly.latest_due_run(job.vendor, timezone.now() + timedelta(days=days + 4))
     assert due
     return due[1] + timedelta(minutes=1)
 
@@ -92,19 +92,19 @@ def test_nobody_is_called_before_another_person_has_approved_and_then_everybody_
     job = stored(of, as_actor(ann), 12, credential=login(sandbox.url))
     caster = factories.caster(job.vendor)
     assert (job.status, job.paused_at is not None) == ("DISPATCHED", True)
-    assert mailcaster.claim(caster.pk, timezone.now()) is None
+    assert mailcaster.claim_next_job(caster.pk, timezone.now()) is None
     (answer,) = pausing.resume([job.pk], Actor("operator"))
     assert answer.verdict == Verdict.BUSY and "waits for approval: ann has asked for it" in answer.message
     with transaction.atomic():
-        assert not pauses.resume(job.campaign_id, None)  # not even the verb below the doors
-    assert mailcaster.claim(caster.pk, timezone.now()) is None and not sandbox.books().entries
+        assert not pauses.resume_campaign(job.campaign_id, None)  # not even the verb below the doors
+    assert mailcaster.claim_next_job(caster.pk, timezone.now()) is None and not sandbox.books().entries
     with pytest.raises(CannotDecide, match="ann has asked for it: another person approves it"):
         approving.decide(job.campaign_id, APPROVED, ann)
     assert approving.decide(job.campaign_id, APPROVED, bob, "well written").message.endswith("approved: it goes on")
-    claimed = mailcaster.claim(caster.pk, timezone.now())
+    claimed = mailcaster.claim_next_job(caster.pk, timezone.now())
     assert claimed is not None
-    send(claimed.job_id, claimed.fence)
-    finalizer.finalise(claimed.job_id)
+    send_claimed_job(claimed.job_id, claimed.fence)
+    finalizer.finalise_job(claimed.job_id)
     assert (len(sandbox.books().recipients), sandbox.books().duplicates()) == (12, {}) and sound()
 
 
@@ -158,7 +158,7 @@ def test_a_refusal_stops_it_for_good() -> None:
         approving.decide(job.campaign_id, REFUSED, bob, " ")
     assert approving.decide(job.campaign_id, REFUSED, bob, "a wrong link").changed
     assert statuses(job) == ["STOPPED"]
-    finalizer.finalise(job.pk)
+    finalizer.finalise_job(job.pk)
     assert statuses(job) == ["LOGGED"]
     for answer in (actions.retry([job.pk], by=as_actor(ann))[0], pausing.resume([job.pk], as_actor(bob))[0]):
         assert answer.verdict == Verdict.BUSY and "refused by bob: a wrong link; it never goes out" in answer.message
@@ -170,7 +170,7 @@ def test_a_stop_leaves_the_question_open_and_an_approval_then_starts_nothing() -
     of = demanding()
     job = stored(of, Actor("ann", 0))
     actions.stop([job.pk], Actor("operator"))
-    finalizer.finalise(job.pk)
+    finalizer.finalise_job(job.pk)
     assert actions.retry([job.pk])[0].verdict == Verdict.BUSY
     assert not Approval.objects.filter(*approving.waiting()).exists()
     approving.decide(job.campaign_id, APPROVED, approver("bob", of))
@@ -183,14 +183,14 @@ def test_the_night_leaves_what_is_undecided_and_the_next_one_takes_it() -> None:
     job, late = (stored(of, Actor("ann", 0), at="nightly", credential=None) for _ in range(2))
     Campaign.objects.filter(pk=late.campaign_id).update(deadline=timezone.now())
     for one in (job, late):
-        assert nightly.run(one.vendor, night(one, 2)).jobs == (one == late)
+        assert nightly.run_night(one.vendor, night(one, 2)).jobs == (one == late)
     assert statuses(job, late) == ["RENDERED", "DISPATCHED"]  # the one past its deadline, so that it expires
-    assert not dispatcher.dispatch(Job.objects.filter(pk=job.pk)).jobs
+    assert not dispatcher.dispatch_rendered(Job.objects.filter(pk=job.pk)).jobs
     (answer,) = actions.dispatch([job.pk], Actor("operator"))
     assert answer.verdict == Verdict.BUSY and "waits for approval" in answer.message
     approving.decide(job.campaign_id, APPROVED, approver("bob", of))
     assert statuses(job) == ["RENDERED"]
-    assert nightly.run(job.vendor, night(job, 12)).jobs == 1
+    assert nightly.run_night(job.vendor, night(job, 12)).jobs == 1
     assert statuses(job) == ["DISPATCHED"] and not Job.objects.get(pk=job.pk).paused_at
 
 
@@ -245,7 +245,7 @@ def test_the_audit_asks_whether_anything_was_called_unapproved() -> None:
     question = "no message of a campaign was called before somebody had approved it"
 
     def breaches() -> int:
-        return next(check.breaches for check in audit.run() if check.question == question)
+        return next(check.breaches for check in audit.ask_all_questions() if check.question == question)
 
     assert not breaches()
     called = {"sent_at": timezone.now(), "dequeued_at": timezone.now(), "delivered_at": timezone.now() + timedelta(1)}

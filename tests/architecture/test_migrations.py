@@ -24,7 +24,7 @@ HARMLESS = (
 def since_the_release() -> Iterator[Migration]:
     """The migrations that no release has yet."""
     newest = upgrades.RELEASES[max(upgrades.RELEASES, key=lambda version: [*map(int, version.split("."))])]
-    for app, names in guard.migrations().items():
+    for app, names in guard.list_migrations().items():
         for name in names:
             if name > newest[app]:
                 yield importlib.import_module(f"{app}.migrations.{name}").Migration(name, app)
@@ -74,7 +74,9 @@ def test_the_releases_are_those_of_the_changelog_and_of_the_package() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert version in upgrades.RELEASES, "write the newest migrations of this version into mailhub/upgrades.py"
     for names in upgrades.RELEASES.values():
-        assert all(name in guard.migrations()[app] for app, name in names.items()) and set(names) == set(guard.OURS)
+        assert all(name in guard.list_migrations()[app] for app, name in names.items()) and set(names) == set(
+            guard.OURS
+        )
 
 
 def test_a_column_without_a_default_and_an_index_that_locks_are_found() -> None:

@@ -36,7 +36,9 @@ def test_a_sending_of_a_message_has_one_event_of_each_kind() -> None:
 
 def report(job: Job, kind: Any, **more: Any) -> delivery_reports.ReportsStored:
     (row,) = messages(job)
-    return delivery_reports.take(job.vendor_id, [Reported(row.reference, kind, timezone.now(), **more)], "relay")
+    return delivery_reports.store_reports(
+        job.vendor_id, [Reported(row.reference, kind, timezone.now(), **more)], "relay"
+    )
 
 
 @pytest.mark.parametrize(
@@ -84,5 +86,5 @@ def test_a_report_of_another_vendor_is_no_event() -> None:
     job, other = logged(1, [accepted()]), logged(1, [accepted()])
     (row,) = messages(job)
     reported = Reported(row.reference, "bounced", timezone.now(), bounce="hard")
-    assert delivery_reports.take(other.vendor_id, [reported]).unknown == (row.reference,)
+    assert delivery_reports.store_reports(other.vendor_id, [reported]).unknown == (row.reference,)
     assert not MessageEvent.objects.exists() and not Suppression.objects.exists()

@@ -35,10 +35,12 @@ def identity(job: Job, **more: Any) -> Identity:
 
 def letter(job: Job) -> Letter:
     type(job.vendor).objects.update(settings={"url": "http://127.0.0.1:9/letters"}, channel="email")
-    started = claims.start(job.pk, job.fence)
+    started = claims.start_job(job.pk, job.fence)
     assert started
     (row,) = messages(job)
-    made = letters.load(started.lease).letter(claims.ClaimedMessage(row.pk, row.reference, row.recipient, {}))
+    made = letters.load_leased_job(started.lease).letter(
+        claims.ClaimedMessage(row.pk, row.reference, row.recipient, {})
+    )
     assert isinstance(made, Letter)
     return made
 
@@ -69,10 +71,12 @@ def test_list_unsubscribe_has_an_address_of_the_message_too(settings: Any) -> No
     identity(job)
     Vendor.objects.update(adapter="smtp")
     type(job.vendor).objects.update(settings={"host": "127.0.0.1", "tls": "none"}, channel="email")
-    started = claims.start(job.pk, job.fence)
+    started = claims.start_job(job.pk, job.fence)
     assert started
     (row,) = messages(job)
-    made = letters.load(started.lease).letter(claims.ClaimedMessage(row.pk, row.reference, row.recipient, {}))
+    made = letters.load_leased_job(started.lease).letter(
+        claims.ClaimedMessage(row.pk, row.reference, row.recipient, {})
+    )
     assert isinstance(made, Letter)
     value = dict(tuple(one) for one in made.headers)["List-Unsubscribe"]
     assert value.startswith("<https://mail.example.org/") and "?subject=unsubscribe>" in value
@@ -98,7 +102,7 @@ def test_the_repeat_of_a_doubt_is_made_with_it() -> None:
     async def found() -> Identity:
         connection = await queries_connection()
         try:
-            return await queries._identity(connection, row.pk)
+            return await queries._load_origin(connection, row.pk)
         finally:
             await connection.close()
 
@@ -106,9 +110,9 @@ def test_the_repeat_of_a_doubt_is_made_with_it() -> None:
 
 
 async def queries_connection() -> Any:
-    from campaigns.engine.connections import connect
+    from campaigns.engine.connections import open_connection
 
-    return await connect()
+    return await open_connection()
 
 
 @pytest.mark.django_db

@@ -231,7 +231,7 @@ def _filled(route: str, wanted: dict[str, Any]) -> str:
 def pressed(rows: Rows) -> dict[str, tuple[str, dict[str, Any]]]:
     """Return pages that answer a form: confirmations, pages shown once, and forms with a mistake."""
     jobs, attention = "/admin/campaigns/job/", "/admin/campaigns/message/attention/"
-    cause = causes.of(DoubtLook())[0]
+    cause = causes.list_causes(DoubtLook())[0]
     return {
         "found": ("/find/", {"what": Message.objects.get(pk=rows.job.first_message).recipient}),
         "found-nothing": ("/find/", {"what": "nobody@example.org"}),

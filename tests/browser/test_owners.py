@@ -48,7 +48,7 @@ def test_a_campaign_is_followed_and_stopped(window: Browsing) -> None:
     page.get_by_text("There is no mailbox at this address.").click()
     expect(page.locator("tbody tr")).to_have_count(3)
     window.fits("owners-recipients")
-    assert finalizer.finalise(job.pk)  # as the sweep does
+    assert finalizer.finalise_job(job.pk)  # as the sweep does
     window.open(f"/campaigns/{job.campaign_id}/")
     page.get_by_role("link", name="Send to those who were not reached").click()
     page.get_by_label("Why? It is kept with the decision.").fill("it was the right date")

@@ -128,4 +128,4 @@ def the_recipient(page: Page) -> None:
 def ended() -> None:
     """As the sweep does with a job that was stopped."""
     for job_id in finalizer.jobs_to_finalise():
-        assert finalizer.finalise(job_id)
+        assert finalizer.finalise_job(job_id)

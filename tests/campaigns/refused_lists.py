@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from campaigns.engine.finishing.sweep import sweep
+from campaigns.engine.finishing.sweep import run_sweep
 from campaigns.engine.refusal_runs import putting_back, run_rows
 from campaigns.engine.refusal_runs.run_rows import RunStatements
 from campaigns.models import Job, RefusalRun, SponsorRefusalRun
@@ -65,7 +65,7 @@ def no_other_sender(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else sends over the credential, so nobody has to be waited for."""
     waits, now = f">= {run_rows.CONFIRMED}", ">= 0"
     monkeypatch.setattr(putting_back, "FULL", putting_back.FULL.replace(waits, now))
-    for name in ("messages", "whole"):
+    for name in ("messages", "confirmed_statement"):
         asked = getattr(RunStatements, name)
         monkeypatch.setattr(RunStatements, name, property(lambda of, asked=asked: asked.fget(of).replace(waits, now)))
 
@@ -93,7 +93,9 @@ def failed(job: Job) -> int:
 def swept() -> None:
     """Sweeps until every run is put back."""
     runs = RefusalRun.objects, SponsorRefusalRun.objects
-    wait_until(lambda: sweep(LEASE) and not any(of.filter(full_at__isnull=False).exists() for of in runs), "put back")
+    wait_until(
+        lambda: run_sweep(LEASE) and not any(of.filter(full_at__isnull=False).exists() for of in runs), "put back"
+    )
 
 
 def refused_so(code: str, sub_type: str) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def statuses(*jobs: Job) -> list[str]:
 
 
 def sound() -> bool:
-    return [check for check in audit.run() if not check.ok] == []
+    return [check for check in audit.ask_all_questions() if not check.is_kept] == []
 
 
 def manage(*arguments: str) -> str:

@@ -38,7 +38,7 @@ def test_settings_that_change_while_they_are_read_are_not_kept_for_those_of_befo
         return execute(sql, params, many, context)
 
     def url() -> str:
-        _, settings, _ = json.loads(letters.load(Lease(job.pk, job.fence)).connection_key)
+        _, settings, _ = json.loads(letters.load_leased_job(Lease(job.pk, job.fence)).connection_key)
         return str(settings["url"])
 
     with connection.execute_wrapper(change_between):

@@ -23,7 +23,7 @@ TOO_FAST: dict[str, Any] = {"throttle": "1/3000", "latency_ms": LATENCY}
 def send(job: Job) -> Any:
     from campaigns.engine import sending as sender
 
-    return sender.send(job.pk, job.fence)
+    return sender.send_claimed_job(job.pk, job.fence)
 
 
 def heeded(account: Credential, said: dict[str, Any]) -> bool:
@@ -61,7 +61,7 @@ def test_it_is_heeded_when_the_process_is_asked_to_end_meanwhile(said: dict[str,
     account = login(sandbox.url)
     job = taken(20, account)
     over = threading.Event()
-    with meanwhile(sender.send, job.pk, job.fence, over.is_set) as sending:
+    with meanwhile(sender.send_claimed_job, job.pk, job.fence, over.is_set) as sending:
         calls(sandbox, 2)
         over.set()
         assert result_of(sending, "the sender ends").left
@@ -117,7 +117,7 @@ def test_it_is_heeded_when_every_message_is_in_a_call(said: dict[str, Any], sand
 
 
 def test_a_refused_login_outranks_a_failed_connection_that_was_heard_after_it(sandbox: Sandbox) -> None:
-    from campaigns.engine.sending.call_pool import heavier
+    from campaigns.engine.sending.call_pool import heavier_refusal
     from vendors.outcomes import NotSent
 
     login_refused = NotSent("http 401", scope="credential", pause=True)
@@ -126,5 +126,5 @@ def test_a_refused_login_outranks_a_failed_connection_that_was_heard_after_it(sa
     order = [unreachable, asked_to_wait, login_refused]
     for low, one in enumerate(order):
         for other in order[low:]:
-            assert heavier(one, other) is other and (heavier(other, one) is other or one is other)
-    assert heavier(None, unreachable) is unreachable
+            assert heavier_refusal(one, other) is other and (heavier_refusal(other, one) is other or one is other)
+    assert heavier_refusal(None, unreachable) is unreachable

@@ -34,7 +34,7 @@ DAY = 86_400.0
 
 def closed(account: Credential, seconds: float) -> float:
     """The vendor asks to wait so long; for how long its credential is closed."""
-    calling.by_sender(lambda rows: limits.close(rows, account.pk, seconds))
+    calling.by_sender(lambda rows: limits.close_credential(rows, account.pk, seconds))
     account.refresh_from_db()
     assert account.retry_after_until is not None
     return round((account.retry_after_until - timezone.now()).total_seconds())
@@ -83,7 +83,7 @@ def test_a_good_answer_begins_it_anew_unless_the_vendor_has_asked_again_meanwhil
     closed(account, 0.0)
 
     def served() -> None:
-        calling.by_sender(lambda rows: limits.served(rows, account.pk))
+        calling.by_sender(lambda rows: limits.record_good_answer(rows, account.pk))
         account.refresh_from_db()
 
     served()
@@ -121,12 +121,12 @@ def test_a_vendor_that_answers_429_again_and_again_is_called_a_few_times(
         made = factories.vendor(settings={"url": f"http://127.0.0.1:{port}", "concurrency": LETTERS}, limits=[(50, 1)])
         account = factories.credential(made)
         job = taken(LETTERS, account)
-        assert sender.send(job.pk, job.fence).left
+        assert sender.send_claimed_job(job.pk, job.fence).left
         account.refresh_from_db()
         assert account.asked_wait == last
         assert len(said.requests) <= rounds * LETTERS
         wait_is_over(account)
-        assert sender.send(take_again(job).pk, job.fence).left
+        assert sender.send_claimed_job(take_again(job).pk, job.fence).left
         account.refresh_from_db()
         assert account.asked_wait == max(last, min(ASKED_MOST, 2 * last))
         assert len(said.requests) <= (rounds + 1) * LETTERS
@@ -142,7 +142,7 @@ def test_a_503_that_the_contract_calls_safe_has_the_same_floor() -> None:
     with serving(said) as port:  # type: ignore[arg-type]
         made = {"url": f"http://127.0.0.1:{port}", "concurrency": LETTERS, "safe_statuses": "503"}
         job = taken(LETTERS, factories.credential(factories.vendor(settings=made)))
-        assert sender.send(job.pk, job.fence).left
+        assert sender.send_claimed_job(job.pk, job.fence).left
     assert Credential.objects.get().asked_wait == 8.0 and len(said.requests) <= 4 * LETTERS
 
 
@@ -152,7 +152,7 @@ def test_a_relay_that_answers_421_again_and_again_is_called_ever_more_rarely() -
         account = factories.credential(factories.vendor(adapter="smtp", settings=known))
         job = taken([f"wild+{number}@example.org" for number in range(3)], account)
         for wait in (30.0, 60.0, 120.0):
-            assert sender.send(job.pk, job.fence).left
+            assert sender.send_claimed_job(job.pk, job.fence).left
             account.refresh_from_db()
             assert account.asked_wait == wait
             wait_is_over(account)
@@ -174,13 +174,13 @@ def test_look_ups_have_the_same_floor_and_their_good_answers_end_it(sandbox: San
     sandbox.settings(throttle="1/3000", retry_after_s=0.0)
     account = login(sandbox.url, lookup="weak")
     in_doubt(6, account)
-    reconciler.reconcile()
+    reconciler.reconcile_due_doubts()
     account.refresh_from_db()
     first = account.asked_wait
     assert first is not None and first >= 1.0
     sandbox.settings(throttle="")
     wait_is_over(account)
-    reconciler.reconcile()
+    reconciler.reconcile_due_doubts()
     account.refresh_from_db()
     assert account.asked_wait is None
 
@@ -225,7 +225,7 @@ def test_what_binds_one_message_alone_waits_for_a_day_too_and_the_others_go() ->
     with serving(said) as port:  # type: ignore[arg-type]
         made = factories.vendor(settings={"url": f"http://127.0.0.1:{port}", "concurrency": LETTERS})
         job = taken(2, factories.credential(made))
-        assert sender.send(job.pk, job.fence).left
+        assert sender.send_claimed_job(job.pk, job.fence).left
     least = timezone.now() + timedelta(hours=23)
     assert Message.objects.filter(call_after__gt=least).count() == 2 and len(said.requests) == 2
     assert Credential.objects.get().retry_after_until is None

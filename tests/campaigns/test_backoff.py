@@ -35,7 +35,7 @@ def closed_last(account: Credential, seconds: float, ended: float = 0.0) -> None
 
 def once(job: Job, account: Credential) -> float:
     """Sends until the job is put back; for how long the credential is closed then."""
-    assert sender.send(job.pk, job.fence).left
+    assert sender.send_claimed_job(job.pk, job.fence).left
     account.refresh_from_db()
     job.refresh_from_db()
     assert (job.status, job.in_doubt, job.refused) == ("DISPATCHED", 0, 0)

@@ -88,7 +88,7 @@ def test_a_vendor_that_fails_costs_its_connections_and_probes_and_its_job_ends_b
         assert failing.tries and failing.answer and failing.mending.command.startswith("credential release")
         vendor.mood = "good"
         result_of(sending, "the job ends by itself")
-    assert finalizer.finalise(job.pk)
+    assert finalizer.finalise_job(job.pk)
     job.refresh_from_db()
     assert job.in_doubt <= CONNECTIONS + probes(account), "not the whole list"
     assert job.in_doubt == len(vendor.of_mood(mood)) and job.accepted == 200 - job.in_doubt
@@ -107,7 +107,7 @@ def test_a_relay_is_braked_as_well_and_a_round_of_mails_is_one_call(mood: str, b
             wait_until(lambda: probes(account) >= 4, "probes are made")
             relay.mood = "good"
             result_of(sending, "the job ends by itself")
-        assert finalizer.finalise(job.pk)
+        assert finalizer.finalise_job(job.pk)
         job.refresh_from_db()
         assert job.in_doubt <= CONNECTIONS * batch + probes(account)
         assert job.accepted == 150 - job.in_doubt and condition(account).works
@@ -135,7 +135,7 @@ def test_a_described_vendor_of_batches_is_braked_and_a_batch_is_one_call() -> No
             wait_until(lambda: probes(account) >= 4, "probes are made")
             ill.ill = False
             result_of(sending, "the job ends by itself")
-        assert finalizer.finalise(job.pk)
+        assert finalizer.finalise_job(job.pk)
     job.refresh_from_db()
     assert job.in_doubt <= 4 * 10 + probes(account), "connections in batches, probes of one letter"
     assert job.accepted == 300 - job.in_doubt and condition(account).works
@@ -159,7 +159,7 @@ def test_two_senders_cost_their_connections(vendor: MoodyVendor) -> None:
         if job.status == "DISPATCHED":
             sent(take_again(job))
         else:
-            assert finalizer.finalise(job.pk)
+            assert finalizer.finalise_job(job.pk)
     assert sum(Job.objects.values_list("accepted", flat=True)) == 400 - len(vendor.of_mood("500"))
 
 
@@ -174,7 +174,7 @@ def test_a_prober_that_died_delays_the_next_probe_by_its_lease(vendor: MoodyVend
     assert by_rows(brake.take_probe, account.pk, 60.0) == 1
     assert by_rows(brake.take_probe, account.pk, 60.0) is None, "one at a time"
     job = taken(20, account)
-    assert sender.send(job.pk, job.fence).left and not vendor.calls
+    assert sender.send_claimed_job(job.pk, job.fence).left and not vendor.calls
     braked(account, retry_after_until=timezone.now())
     assert send_the_rest(job).accepted == 20
     assert condition(account).works
@@ -184,7 +184,7 @@ def test_nobody_probes_while_an_operator_holds_the_brake(vendor: MoodyVendor) ->
     account = account_at(vendor)
     braked(account, brake_held_at=timezone.now())
     job = taken(20, account)
-    assert sender.send(job.pk, job.fence).left and not vendor.calls
+    assert sender.send_claimed_job(job.pk, job.fence).left and not vendor.calls
     assert not Claim.objects.exists()
     assert condition(account).kind == ConditionKind.SHUT and condition(account).is_held
     call_command("credential", "release", account.vendor.slug, account.name)
@@ -231,13 +231,13 @@ def test_a_request_to_wait_ends_the_brake_and_is_kept(vendor: MoodyVendor) -> No
     vendor.mood = "429"
     braked(account)
     job = taken(20, account)
-    assert sender.send(job.pk, job.fence).left and len(vendor.calls) == 1
+    assert sender.send_claimed_job(job.pk, job.fence).left and len(vendor.calls) == 1
     account.refresh_from_db()
     assert account.braked_at is None and account.retry_after_until
     assert timedelta(minutes=55) < account.retry_after_until - timezone.now() < timedelta(minutes=61)
     assert condition(account).kind == ConditionKind.SHUT and condition(account).has_end
     braked(account)
-    by_rows(limits.close, account.pk, 30.0)
+    by_rows(limits.close_credential, account.pk, 30.0)
     account.refresh_from_db()
     assert account.braked_at is None and account.retry_after_until
     assert account.retry_after_until - timezone.now() < timedelta(minutes=6), "the time of a probe is no wait"
@@ -288,10 +288,10 @@ def test_a_hold_without_a_brake_leaves_the_wait_that_the_vendor_asked_for(vendor
     Credential.objects.filter(pk=account.pk).update(retry_after_until=until, asked_wait=3600.0)
     assert configuration.hold_brake(account) and not configuration.hold_brake(account)
     assert waits_for_an_hour(account) and account.braked_at is None and condition(account).is_held
-    by_rows(limits.close, account.pk, 30.0)
+    by_rows(limits.close_credential, account.pk, 30.0)
     assert waits_for_an_hour(account), "another answer to a call from before"
     job = taken(20, account)
-    assert sender.send(job.pk, job.fence).left and not vendor.calls and not Claim.objects.exists()
+    assert sender.send_claimed_job(job.pk, job.fence).left and not vendor.calls and not Claim.objects.exists()
     assert configuration.release_brake(account) and not configuration.release_brake(account)
     assert waits_for_an_hour(account) and not condition(account).is_held
 
@@ -300,7 +300,7 @@ def test_a_hold_without_a_brake_keeps_calls_away_until_its_release(vendor: Moody
     account = account_at(vendor)
     assert configuration.hold_brake(account)
     job = taken(20, account)
-    assert sender.send(job.pk, job.fence).left and not vendor.calls and not Claim.objects.exists()
+    assert sender.send_claimed_job(job.pk, job.fence).left and not vendor.calls and not Claim.objects.exists()
     assert configuration.release_brake(account)
     assert send_the_rest(job).accepted == 20
 
@@ -325,25 +325,25 @@ def test_a_repeat_of_a_doubt_takes_the_probe(vendor: MoodyVendor) -> None:
     vendor.mood = "500"
     with being_sent(job) as sending:
         result_of(sending, "the call ends in doubt")
-    assert finalizer.finalise(job.pk)
+    assert finalizer.finalise_job(job.pk)
     job.refresh_from_db()
     assert len(vendor.calls) == 1 and job.in_doubt == 1
     called = timezone.now() - timedelta(minutes=5)
     Message.objects.update(sent_at=called, dequeued_at=called, in_doubt_at=called, settle_at=called)
     braked(account)
     taken_by_another = by_rows(brake.take_probe, account.pk, 60.0)
-    reconciler.reconcile()
+    reconciler.reconcile_due_doubts()
     assert len(vendor.calls) == 1, "another makes the probe"
     by_rows(brake.give_back_probe, account.pk, taken_by_another)
     Message.objects.update(settle_at=timezone.now())
-    reconciler.reconcile()
+    reconciler.reconcile_due_doubts()
     account.refresh_from_db()
     assert len(vendor.calls) == 2 and probes(account) == taken_by_another + 1
     assert account.braked_at and account.retry_after_until > timezone.now(), "the next one is put off"
     vendor.mood = "good"
     Message.objects.update(settle_at=timezone.now())
     braked(account, retry_after_until=timezone.now())
-    reconciler.reconcile()
+    reconciler.reconcile_due_doubts()
     account.refresh_from_db()
     assert len(vendor.calls) == 3 and account.braked_at is None and condition(account).works
 

@@ -69,20 +69,20 @@ async def beside_a_round_that_is_not_full() -> None:
         stored.extend(call.message.id for call, _ in answers)
 
     pool = CallPool(job, write)
-    assert pool.free == pool.size == 10
-    serving = asyncio.create_task(pool.run())
-    pool.submit([ticket(0)], {})
-    assert pool.free == 9, "nobody has begun"
+    assert pool.free_places == pool.size == 10
+    serving = asyncio.create_task(pool.run_calls())
+    pool.submit_calls([ticket(0)], {})
+    assert pool.free_places == 9, "nobody has begun"
     async with in_time("the slow call begins"):
         await slow.began.wait()
-    assert slow.rounds == [1] and pool.free == 5, "only the other connection can call at once"
-    pool.submit([ticket(number) for number in range(1, 6)], {})
-    assert pool.free == 0
+    assert slow.rounds == [1] and pool.free_places == 5, "only the other connection can call at once"
+    pool.submit_calls([ticket(number) for number in range(1, 6)], {})
+    assert pool.free_places == 0
     slow.over.set()
     async with in_time("all calls end"):
         while pool.in_flight:
-            await pool.wait(60)
-    assert sorted(stored) == list(range(6)) and slow.rounds == [1, 5] and pool.free == 10
+            await pool.wait_for_result(60)
+    assert sorted(stored) == list(range(6)) and slow.rounds == [1, 5] and pool.free_places == 10
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
 
@@ -154,7 +154,7 @@ class Gathering:
     async def run(self, story: Callable[["Gathering"], Awaitable[None]]) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(call_pool, "time", self._clock)
-            serving = asyncio.create_task(self.pool.run())
+            serving = asyncio.create_task(self.pool.run_calls())
             try:
                 async with in_time("the call is stored"):
                     await self.call(1)
@@ -167,7 +167,7 @@ class Gathering:
                 await asyncio.gather(serving, return_exceptions=True)
 
     async def call(self, number: int) -> None:
-        self.pool.submit([ticket(next(self._numbers)) for _ in range(number)], {})
+        self.pool.submit_calls([ticket(next(self._numbers)) for _ in range(number)], {})
         while len(self.adapter.open) < number:
             await asyncio.sleep(0)
 
@@ -178,7 +178,7 @@ class Gathering:
 
     async def all_stored(self) -> None:
         while self.pool.in_flight:
-            await self.pool.wait(60)
+            await self.pool.wait_for_result(60)
 
 
 async def are_stored_together(of: Gathering) -> None:
@@ -197,7 +197,7 @@ async def are_stored_together(of: Gathering) -> None:
     assert not free.done(), "half of the connections are worth a claim, but all are about to be free"
     of.answer(half)
     await free
-    assert of.pool.free == connections and of.stored == [connections, half]
+    assert of.pool.free_places == connections and of.stored == [connections, half]
 
 
 async def are_claimed_for_when_more_than_half_are_free(of: Gathering, moment: Moment) -> None:
@@ -206,7 +206,7 @@ async def are_claimed_for_when_more_than_half_are_free(of: Gathering, moment: Mo
     moment.has(0)
     of.answer(1)
     while not of.stored:
-        await of.pool.wait(60)
+        await of.pool.wait_for_result(60)
     moment.has(DEADLINE)
     free = asyncio.create_task(of.pool.wait_for_free())
     await turns()
@@ -216,7 +216,7 @@ async def are_claimed_for_when_more_than_half_are_free(of: Gathering, moment: Mo
         assert not free.done()
         of.answer(1)
         while len(of.stored) < stored:
-            await of.pool.wait(60)
+            await of.pool.wait_for_result(60)
     await free
     assert of.stored == [1] * 5, "each was stored alone"
     of.answer(3)
@@ -227,7 +227,7 @@ async def are_stored_at_once(of: Gathering) -> None:
     await of.call(of.adapter.concurrency)
     of.answer(1)
     while of.pool.in_flight == of.adapter.concurrency:
-        await of.pool.wait(60)
+        await of.pool.wait_for_result(60)
     assert of.stored == [1], "the others are on their way"
     of.answer(of.adapter.concurrency - 1)
     await of.all_stored()
@@ -237,7 +237,7 @@ async def wait_for_one_that_is_late(of: Gathering) -> None:
     await of.call(8)
     of.answer(7)
     while of.pool.in_flight > 1:
-        await of.pool.wait(60)
+        await of.pool.wait_for_result(60)
     assert sum(of.stored) == 7, "a slow answer holds up its own connection only"
     of.answer(1)
     await of.all_stored()
@@ -248,7 +248,7 @@ async def do_not_wait_where_the_connections_are_not_the_limit(of: Gathering) -> 
     await of.pool.wait_for_free()
     of.answer(1)
     while of.pool.in_flight == 3:
-        await of.pool.wait(60)
+        await of.pool.wait_for_result(60)
     assert of.stored == [1]
     of.answer(2)
     await of.all_stored()
@@ -294,11 +294,11 @@ async def large_letters() -> None:
         stored.extend(call.message.id for call, _ in answers)
 
     pool = CallPool(job, write)
-    serving = asyncio.create_task(pool.run())
-    pool.submit([ticket(number) for number in range(6)], {})
+    serving = asyncio.create_task(pool.run_calls())
+    pool.submit_calls([ticket(number) for number in range(6)], {})
     async with in_time("all calls end"):
         while pool.in_flight:
-            await pool.wait(60)
+            await pool.wait_for_result(60)
     assert slow.rounds == [2, 1, 1, 2] and stored == list(range(6))
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
@@ -314,17 +314,17 @@ def test_a_letter_that_was_priced_and_is_found_to_be_accepted_keeps_no_other_fro
     job = taken(2, login("http://127.0.0.1:9", unit="segment"))
     type(job.campaign).objects.filter(pk=job.campaign_id).update(body="x" * 200)  # two segments
     lease = calling.started(job)
-    loaded = letters.load(lease)
+    loaded = letters.load_leased_job(lease)
 
     async def one_after_the_other(rows: Any) -> list[list[int]]:
         by_cost, found = ByCost(loaded), []
         for number in range(2):
-            await by_cost.look_ahead(rows, Scope(job.vendor_id, job.credential_id, 0), job.first_message, 1)
+            await by_cost.read_ahead(rows, Scope(job.vendor_id, job.credential_id, 0), job.first_message, 1)
             need = by_cost.need(1)
             assert need.want == 2
             if number == 0:
-                await ground_truth.accept(rows, [(job.first_message, "v-1", 0)])
-            most, units = by_cost.fitting(need.want)
+                await ground_truth.accept_messages(rows, [(job.first_message, "v-1", 0)])
+            most, units = by_cost.fit_messages(need.want)
             claimed = await calling.claim(rows, job, lease, most, units=units)
             found.append([call.message.id for call in by_cost.calls(claimed, ["1", "2"], float("inf"))])
             assert not claimed.nothing_waits
@@ -346,12 +346,12 @@ def test_a_letter_is_priced_with_its_files_and_waits_without_them(gone: bool) ->
     fields = {"has_files": True, "file_fields": ["file"] if gone else []}
     type(job.campaign).objects.filter(pk=job.campaign_id).update(**fields)
     Message.objects.filter(pk=job.first_message).update(params={"file": "another.pdf"})
-    loaded = letters.load(calling.started(job))
+    loaded = letters.load_leased_job(calling.started(job))
 
     async def look(rows: Any) -> list[Any]:
         cache = SharedRows(1)
         by_cost = ByCost(loaded, AttachmentCache(cache))
-        await by_cost.look_ahead(rows, Scope(job.vendor_id, job.credential_id, 0), job.first_message, 1)
+        await by_cost.read_ahead(rows, Scope(job.vendor_id, job.credential_id, 0), job.first_message, 1)
         await cache.close(float("inf"))
         need = by_cost.need(1)
         return [need.want, next(iter(by_cost._ahead)).letter]

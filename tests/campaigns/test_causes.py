@@ -61,7 +61,7 @@ def key(job: Job, seen: str = "http 503") -> str:
 
 
 def test_doubts_are_counted_by_job_minute_and_what_was_seen(bad_minute: Job) -> None:
-    found = causes.of(DoubtLook())
+    found = causes.list_causes(DoubtLook())
     assert [(one.messages, one.key) for one in found] == [
         (5, key(bad_minute)),
         (1, key(bad_minute, "")),
@@ -69,11 +69,14 @@ def test_doubts_are_counted_by_job_minute_and_what_was_seen(bad_minute: Job) -> 
         (1, f"{bad_minute.pk} {bad_minute.vendor.slug} 2026-11-22T03:33Z http 503"),
     ]
     for one in found:
-        assert len(causes.messages_of(causes.named(one.key))) == one.messages
-    assert causes.of(DoubtLook(sponsors=[])) == []
-    assert causes.of(DoubtLook(sponsor=bad_minute.sponsor_id, vendor=bad_minute.vendor_id, job=bad_minute)) == found
-    assert causes.of(DoubtLook(vendor=bad_minute.vendor_id + 1)) == []
-    assert [one.messages for one in causes.of(DoubtLook(since=AT.replace(minute=33)))] == [1]
+        assert len(causes.messages_of(causes.parse_cause(one.key))) == one.messages
+    assert causes.list_causes(DoubtLook(sponsors=[])) == []
+    assert (
+        causes.list_causes(DoubtLook(sponsor=bad_minute.sponsor_id, vendor=bad_minute.vendor_id, job=bad_minute))
+        == found
+    )
+    assert causes.list_causes(DoubtLook(vendor=bad_minute.vendor_id + 1)) == []
+    assert [one.messages for one in causes.list_causes(DoubtLook(since=AT.replace(minute=33)))] == [1]
 
 
 def test_a_minute_without_a_next_one_names_no_cause(operator: Client, bad_minute: Job) -> None:
@@ -82,9 +85,9 @@ def test_a_minute_without_a_next_one_names_no_cause(operator: Client, bad_minute
 
 
 def test_without_the_vendors_words_a_minute_is_one_cause(bad_minute: Job) -> None:
-    first, second = causes.of(DoubtLook(), texts=False)
+    first, second = causes.list_causes(DoubtLook(), texts=False)
     assert (first.messages, second.messages, first.seen) == (7, 1, None)
-    assert len(causes.messages_of(causes.named(first.key))) == 7
+    assert len(causes.messages_of(causes.parse_cause(first.key))) == 7
 
 
 class TestPartsOfOneJob:
@@ -113,21 +116,21 @@ class TestPartsOfOneJob:
         top, children = parts
         moved = factories.campaign_with_job(1)
         Job.objects.filter(pk=children[1].pk).update(vendor=moved.vendor, credential=moved.credential)
-        found = causes.of(DoubtLook())
+        found = causes.list_causes(DoubtLook())
         assert {(one.job_id, one.vendor, one.messages) for one in found} == {
             (top.pk, top.vendor.slug, 4),
             (top.pk, moved.vendor.slug, 2),
         }
         for one in found:
-            assert len(causes.messages_of(causes.named(one.key))) == one.messages
-        (one,) = causes.of(DoubtLook(vendor=moved.vendor_id))
+            assert len(causes.messages_of(causes.parse_cause(one.key))) == one.messages
+        (one,) = causes.list_causes(DoubtLook(vendor=moved.vendor_id))
         assert one.messages == 2
 
     def test_one_part_that_is_asked_for_is_a_cause_of_its_own(self, parts: tuple[Job, list[Job]]) -> None:
         _top, (first, *_others) = parts
-        (one,) = causes.of(DoubtLook(job=first))
+        (one,) = causes.list_causes(DoubtLook(job=first))
         assert (one.key, one.messages) == (key(first), 2)
-        assert len(causes.messages_of(causes.named(one.key))) == 2
+        assert len(causes.messages_of(causes.parse_cause(one.key))) == 2
 
     def test_the_command_settles_all_of_them(self, parts: tuple[Job, list[Job]]) -> None:
         top, _children = parts
@@ -153,7 +156,7 @@ class TestPartsOfOneJob:
 )
 def test_what_names_no_cause_is_refused(key: str) -> None:
     with pytest.raises(ValueError, match=r"names no cause|does not match"):
-        causes.named(key)
+        causes.parse_cause(key)
 
 
 class TestThePage:
@@ -252,13 +255,13 @@ class TestTheCommand:
 
 @pytest.mark.django_db(transaction=True)
 def test_what_changes_before_the_lock_is_taken_is_noticed(bad_minute: Job) -> None:
-    cause = causes.named(key(bad_minute))
-    _, seen = causes.version(causes.messages_of(cause))
+    cause = causes.parse_cause(key(bad_minute))
+    _, seen = causes.version_of_messages(causes.messages_of(cause))
     settle = partial(actions.settle_causes, [(cause, seen)], "sent", "asked Velma", Actor("bob"))
 
     def sent_again_by_another_and_in_doubt_once_more() -> None:
         with while_it_waits(settle):
-            lifecycle.hold([bad_minute.pk])
+            lifecycle.hold_jobs([bad_minute.pk])
             Message.objects.filter(pk=bad_minute.first_message + 1).update(resend_no=1)
 
     with pytest.raises(CannotResolve, match="other messages are in doubt than were shown"):

@@ -108,7 +108,7 @@ def run_ahead(
     async def run(rows: Any) -> Ahead:
         claimed = await calling.claim(rows, job, lease, most=CLAIMED)
         assert claimed.claim
-        [seen] = await contexts.read(rows, [contexts.Read(lease, job.vendor_id, job.credential_id)])
+        [seen] = await contexts.read_contexts(rows, [contexts.Read(lease, job.vendor_id, job.credential_id)])
         shared = SharedRows(2)
         confirmations = Confirmations(shared)
         adapter = AddsLetters() if adds else AnsweredByTest()
@@ -124,7 +124,7 @@ def run_ahead(
         async def recheck(position: int) -> None:
             ahead.rechecked.append(position)
             of = {call.message.id: "unsubscribed" for call in pool.waiting if call.message.recipient == suppressed}
-            pool.give_back(but=of)
+            pool.give_back_calls(but=of)
 
         async def ask_once() -> None:
             await confirmations._ask_once(read_ticks())
@@ -142,15 +142,15 @@ def run_ahead(
         )
         pool.claims_ahead, pool._took = True, 0.001  # calls are known to be quick
         ahead = Ahead(pool, adapter, ask_once)
-        serving = asyncio.create_task(pool.run())
-        confirmations.begin(pool, recheck)
+        serving = asyncio.create_task(pool.run_calls())
+        confirmations.begin_stream(pool, recheck)
         confirmations._asking = serving  # nobody asks by itself
         terms = ClaimTerms(
             job.pk, job.fence, job.vendor_id, job.credential_id, seen.scope.generation, seen.limits_version,
             seen.scope.destination, seen.adoptions, claimed.suppressions,
         )  # fmt: skip
         calls = [PermittedCall(one, claimed.claim, ("p",), float("inf")) for one in claimed.messages]
-        pool.submit(calls, {}, terms, read_ticks())
+        pool.submit_calls(calls, {}, terms, read_ticks())
         await turns()
         assert len(adapter.called) == CONNECTIONS and len(pool.waiting) == CLAIMED - CONNECTIONS
         try:
@@ -223,7 +223,7 @@ def test_after_a_change_nothing_that_was_claimed_ahead_is_called(why: str) -> No
         assert not ahead.pool.waiting
         await ahead.adapter.answer(Accepted("v"))
         while ahead.pool.in_flight:
-            await ahead.pool.wait(60)
+            await ahead.pool.wait_for_result(60)
 
     ahead = run_ahead(job, story)
     assert len(ahead.adapter.called) == CONNECTIONS and ahead.waits_again == CLAIMED - CONNECTIONS
@@ -235,7 +235,7 @@ def test_what_was_claimed_ahead_is_called_if_nothing_changed() -> None:
         while ahead.pool.in_flight:
             await ahead.ask_once()
             await ahead.adapter.answer(Accepted("v"))
-            await ahead.pool.wait(0.01)
+            await ahead.pool.wait_for_result(0.01)
 
     ahead = run_ahead(sending(), story)
     assert len(ahead.adapter.called) == CLAIMED and not ahead.waits_again
@@ -248,7 +248,7 @@ def test_without_a_confirmation_no_waiting_call_starts(monkeypatch: pytest.Monke
         assert len(ahead.adapter.called) == CONNECTIONS
         await ahead.ask_once()
         assert len(ahead.adapter.called) == 2 * CONNECTIONS
-        ahead.pool.give_back()
+        ahead.pool.give_back_calls()
         await ahead.adapter.answer(Accepted("v"))
 
     run_ahead(sending(), story)
@@ -263,7 +263,7 @@ def test_without_a_confirmation_for_long_what_waits_is_given_back(monkeypatch: p
         await ahead.adapter.answer(Accepted("v"))
         await ahead.ask_once()
         while ahead.pool.in_flight:
-            await ahead.pool.wait(60)
+            await ahead.pool.wait_for_result(60)
 
     ahead = run_ahead(sending(), story)
     assert len(ahead.adapter.called) == CONNECTIONS and ahead.waits_again == CLAIMED - CONNECTIONS
@@ -274,13 +274,13 @@ def test_calls_with_a_free_connection_at_their_claim_wait_for_no_confirmation() 
 
     async def story(ahead: Ahead) -> None:
         pool, waited = ahead.pool, list(ahead.pool.waiting)
-        pool.give_back()
+        pool.give_back_calls()
         await ahead.adapter.answer(Accepted("v"))
         while pool.in_flight:
-            await pool.wait(60)
+            await pool.wait_for_result(60)
         pool._confirmed_until = 0.0
         assert pool.terms is not None
-        pool.submit(waited[:CONNECTIONS], {}, pool.terms, 0.0)
+        pool.submit_calls(waited[:CONNECTIONS], {}, pool.terms, 0.0)
         await turns()
         assert len(ahead.adapter.called) == 2 * CONNECTIONS and not pool.waiting
         await ahead.adapter.answer(Accepted("v"))
@@ -296,11 +296,11 @@ def test_under_other_terms_what_was_claimed_before_is_given_back() -> None:
         pool = ahead.pool
         assert pool.terms is not None
         newer = pool.terms._replace(limits_version=pool.terms.limits_version + 1, suppressions=10**6)
-        pool.submit([], {}, newer, read_ticks())
+        pool.submit_calls([], {}, newer, read_ticks())
         assert not pool.waiting and pool.terms == newer
         await ahead.adapter.answer(Accepted("v"))
         while pool.in_flight:
-            await pool.wait(60)
+            await pool.wait_for_result(60)
 
     ahead = run_ahead(job, story)
     assert len(ahead.adapter.called) == CONNECTIONS and ahead.waits_again == CLAIMED - CONNECTIONS
@@ -315,7 +315,7 @@ def test_a_row_of_refusals_that_others_have_filled_holds_what_waits() -> None:
         ahead.is_held = bool
         await ahead.ask_once()
         assert len(ahead.adapter.called) == 2 * CONNECTIONS, "it was contradicted"
-        ahead.pool.give_back()
+        ahead.pool.give_back_calls()
         await ahead.adapter.answer(Accepted("v"))
 
     run_ahead(sending(), story)
@@ -341,7 +341,7 @@ def test_a_recipient_suppressed_meanwhile_is_not_called_and_the_others_are(monke
         while ahead.pool.in_flight:
             await ahead.ask_once()
             await ahead.adapter.answer(Accepted("v"))
-            await ahead.pool.wait(0.01)
+            await ahead.pool.wait_for_result(0.01)
 
     ahead = run_ahead(job, story, suppressed=last)
     assert ahead.rechecked == [10**6], "once is enough"
@@ -361,9 +361,9 @@ def test_trouble_costs_no_more_calls_than_there_are_connections(what: str, monke
 
     async def story(ahead: Ahead) -> None:
         await ahead.adapter.answer(TROUBLE[what])
-        assert not ahead.pool.waiting and ahead.pool.reach == ahead.pool.size
+        assert not ahead.pool.waiting and ahead.pool.claim_reach == ahead.pool.size
         while ahead.pool.in_flight:
-            await ahead.pool.wait(60)
+            await ahead.pool.wait_for_result(60)
 
     ahead = run_ahead(sending(), story)
     assert len(ahead.adapter.called) == CONNECTIONS and ahead.waits_again >= CLAIMED - CONNECTIONS
@@ -378,8 +378,8 @@ def test_a_claim_that_comes_after_trouble_is_not_called(what: str) -> None:
         late = [*pool.waiting][:1]
         await ahead.adapter.answer(TROUBLE[what])
         while pool.in_flight:
-            await pool.wait(60)
-        pool.submit(late, {}, pool.terms, read_ticks())
+            await pool.wait_for_result(60)
+        pool.submit_calls(late, {}, pool.terms, read_ticks())
         await turns()
         await ahead.adapter.answer(Accepted("v"))
 
@@ -391,10 +391,10 @@ def test_doubts_cost_no_more_calls_than_there_are_connections() -> None:
     async def story(ahead: Ahead) -> None:
         await ahead.adapter.answer(InDoubt("no answer"))
         while ahead.pool.in_flight > len(ahead.pool.waiting):
-            await ahead.pool.wait(60)
+            await ahead.pool.wait_for_result(60)
         await ahead.ask_once()
-        assert len(ahead.pool.waiting) == CLAIMED - CONNECTIONS and ahead.pool.reach == ahead.pool.size
-        ahead.pool.give_back()
+        assert len(ahead.pool.waiting) == CLAIMED - CONNECTIONS and ahead.pool.claim_reach == ahead.pool.size
+        ahead.pool.give_back_calls()
 
     ahead = run_ahead(sending(), story)
     assert len(ahead.adapter.called) == CONNECTIONS
@@ -412,9 +412,9 @@ def test_a_row_of_refusals_that_is_full_ends_before_the_next_call() -> None:
             answered += len(ahead.adapter.open)
             await ahead.adapter.answer(Refused("554", "not this one", cause=AnswerCause.UNKNOWN))
             while len(ahead.stored) < answered:
-                await ahead.pool.wait(60)
+                await ahead.pool.wait_for_result(60)
         await ahead.ask_once()
-        ahead.pool.give_back()
+        ahead.pool.give_back_calls()
 
     ahead = run_ahead(sending(), story)
     assert len(ahead.adapter.called) == FULL
@@ -424,10 +424,10 @@ def test_a_row_of_refusals_that_is_full_ends_before_the_next_call() -> None:
 def test_as_much_is_claimed_as_is_called_in_a_tenth_of_a_second(took: float, reach: int) -> None:
     async def story(ahead: Ahead) -> None:
         ahead.pool._took = took
-        assert ahead.pool.reach == reach
+        assert ahead.pool.claim_reach == reach
         ahead.pool.claims_ahead = False
-        assert ahead.pool.reach == CONNECTIONS
-        ahead.pool.give_back()
+        assert ahead.pool.claim_reach == CONNECTIONS
+        ahead.pool.give_back_calls()
         await ahead.adapter.answer(Accepted("v"))
 
     run_ahead(sending(), story)
@@ -442,7 +442,7 @@ def test_answers_are_stored_together_while_calls_wait_for_a_connection(monkeypat
             await ahead.adapter.answer(Accepted("v"))
         while ahead.pool.in_flight:
             await ahead.adapter.answer(Accepted("v"))
-            await ahead.pool.wait(0.01)
+            await ahead.pool.wait_for_result(0.01)
         assert len(ahead.stored) == CLAIMED
 
     run_ahead(sending(), story)
@@ -453,7 +453,7 @@ def test_what_waits_is_added_to_the_calls_and_called_once() -> None:
         assert len(ahead.pool.waiting) == CLAIMED - CONNECTIONS, "those that were added have not begun"
         while ahead.pool.in_flight:
             await ahead.adapter.answer(Accepted("v"))
-            await ahead.pool.wait(0.01)
+            await ahead.pool.wait_for_result(0.01)
 
     ahead = run_ahead(sending(), story, adds=True)
     assert len(ahead.adapter.called) == len(set(ahead.adapter.called)) == CLAIMED and not ahead.waits_again
@@ -472,7 +472,7 @@ def test_what_was_added_to_a_call_does_not_begin_after_a_change(why: str) -> Non
             ahead.pool._confirmed_until = ahead.pool._gives_up = 0.0
         while ahead.pool.in_flight:
             await ahead.adapter.answer(Accepted("v"))
-            await ahead.pool.wait(0.01)
+            await ahead.pool.wait_for_result(0.01)
 
     ahead = run_ahead(job, story, adds=True)
     assert len(ahead.adapter.called) == CONNECTIONS and ahead.waits_again == CLAIMED - CONNECTIONS
@@ -488,7 +488,7 @@ def test_a_recipient_suppressed_after_its_letter_was_added_to_a_call_is_not_call
         await ahead.ask_once()
         while ahead.pool.in_flight:
             await ahead.adapter.answer(Accepted("v"))
-            await ahead.pool.wait(0.01)
+            await ahead.pool.wait_for_result(0.01)
 
     ahead = run_ahead(job, story, suppressed=added, adds=True)
     assert added not in ahead.adapter.called and len(ahead.adapter.called) == CLAIMED - 1

@@ -59,7 +59,7 @@ def answered(of: Claim, kinds: str, numbers: list[int] | None = None, **fields: 
 def merged(job: Job) -> str:
     """Merges; returns a letter for each message: waits, Flies, accepted, refused, expired, suppressed, doubt."""
     with transaction.atomic():
-        lifecycle.hold([job.pk])
+        lifecycle.hold_jobs([job.pk])
     return shape(job)
 
 
@@ -87,7 +87,7 @@ def counted(job: Job) -> bool:
 
 def recovered(job: Job) -> None:
     Job.objects.filter(pk=job.pk).update(heartbeat_at=timezone.now() - timedelta(hours=1))
-    assert finalizer.recover(job.pk, timedelta(minutes=1))
+    assert finalizer.recover_job(job.pk, timedelta(minutes=1))
     job.refresh_from_db()
 
 
@@ -101,8 +101,8 @@ def asked_again(job: Job) -> bool | None:
     async def run(rows: Any) -> bool | None:
         await rows.execute("UPDATE campaigns_message SET settle_at = now() WHERE id = %s", [job.first_message])
         scope = await contexts.read_vendor(rows, job.vendor_id, job.credential_id)
-        [doubt] = await queries.due(rows, job.credential_id, 1, 60)
-        return await queries.repeat(rows, scope, doubt, 30, units=1, young=60, closes=None)
+        [doubt] = await queries.lease_due_doubts(rows, job.credential_id, 1, 60)
+        return await queries.allow_repeat(rows, scope, doubt, 30, units=1, young=60, closes=None)
 
     return calling.by_sender(run)
 
@@ -152,7 +152,9 @@ def test_a_proof_of_a_lost_sender_lets_a_message_wait_and_expire() -> None:
     taken(job)
     assert merged(job) == "dw"
     assert [breach for breach in breaches() if "ledger" not in breach] == []
-    calling.by_sender(lambda rows: recording.expire(rows, Lease(job.pk, job.fence), job.first_message, job.end))
+    calling.by_sender(
+        lambda rows: recording.expire_uncalled(rows, Lease(job.pk, job.fence), job.first_message, job.end)
+    )
     assert shape(job) == "de"
     assert counted(job)
 
@@ -173,7 +175,7 @@ def test_a_claim_that_waited_for_a_recovery_of_the_store_claims_nothing_that_it_
     job = sending(2)
     now = timezone.now()
     with while_it_waits(claim, job) as found:
-        failover_queries.hold()
+        failover_queries.hold_all_jobs()
         assert failover_queries.doubt_granted(job.first_message, job.first_message, job.end, 1, now) == 1
     claimed = found[0]
     assert claimed.claim is None
@@ -183,7 +185,7 @@ def test_a_claim_that_waited_for_a_recovery_of_the_store_claims_nothing_that_it_
 def test_a_claim_that_waited_for_a_report_claims_nothing_that_is_accepted_by_it() -> None:
     job = sending(2)
     with while_it_waits(claim, job) as found, connection.cursor() as cursor:
-        lifecycle.hold([job.pk])
+        lifecycle.hold_jobs([job.pk])
         cursor.execute(ground_truth.ACCEPT, {"ids": [job.first_message], "codes": ["v-1"], "notes": [None], "nos": [0]})
     assert found[0].claim is None and not found[0].nothing_waits
     assert shape(job) == "aw"
@@ -231,7 +233,7 @@ def test_a_claim_that_is_executed_after_its_sender_has_lost_the_job_claims_nothi
         elif verb == "stop":
             actions.stop([job.pk])
         else:
-            assert finalizer.recover(job.pk, timedelta(minutes=1))
+            assert finalizer.recover_job(job.pk, timedelta(minutes=1))
     assert found[0].claim is None
     assert not Claim.objects.exists()
 
@@ -241,14 +243,14 @@ def test_nothing_is_claimed_while_an_acceptance_of_an_earlier_sender_waits_to_be
     lost = factories.claim(job)
     recovered(job)
     Job.objects.filter(pk=job.pk).update(status="SENT")
-    assert finalizer.finalise(job.pk)
-    resolve.resolve([job.first_message], "resend", "they rang", "ann")
+    assert finalizer.finalise_job(job.pk)
+    resolve.resolve_doubts([job.first_message], "resend", "they rang", "ann")
     answered(lost, "a", last=True)
     Job.objects.filter(pk=job.pk).update(status="DISPATCHED")
     taken(job)
     found = claim(job)
     assert found.claim is None and not found.nothing_waits
-    calling.by_sender(lambda rows: lifecycle.merge(rows, [job.pk]))
+    calling.by_sender(lambda rows: lifecycle.merge_answers(rows, [job.pk]))
     assert shape(job) == "a"
 
 
@@ -268,7 +270,9 @@ def test_processes_that_merge_the_same_jobs_at_once_count_each_answer_once() -> 
             answered(of, "ardaardana", last=True, waits=[5 if kind == "n" else None for kind in "ardaardana"])
     ids = [job.pk for job in jobs]
     with ExitStack() as threads:
-        at_once = [meanwhile(calling.by_sender, partial(lifecycle.merge, job_ids=ids[n:] + ids[:n])) for n in range(6)]
+        at_once = [
+            meanwhile(calling.by_sender, partial(lifecycle.merge_answers, job_ids=ids[n:] + ids[:n])) for n in range(6)
+        ]
         for merging in [threads.enter_context(one) for one in at_once]:
             merging.result()
     assert [shape(job) for job in jobs] == ["ardaardawa" * 4] * 6
@@ -285,7 +289,7 @@ def test_an_answer_that_cannot_be_stored_harms_no_other_stream() -> None:
         recorder = Recorder(rows)
         outcomes: list[Any] = [Accepted(5), Accepted("v-1")]  # type: ignore[arg-type]  # as an adapter may err
         stores = [
-            recorder.store(Lease(job.pk, job.fence), [CallResult(call, outcome)])
+            recorder.store_results(Lease(job.pk, job.fence), [CallResult(call, outcome)])
             for job, call, outcome in zip(jobs, calls, outcomes, strict=True)
         ]
         found = await asyncio.gather(*stores, return_exceptions=True)
@@ -313,7 +317,7 @@ def recorded(
         rows = SharedRows(2)
         recorder = Recorder(rows)
         for job, call in zip(jobs, calls, strict=True):
-            await recorder.store(Lease(job.pk, job.fence), [CallResult(call, Accepted("v-1"))])
+            await recorder.store_results(Lease(job.pk, job.fence), [CallResult(call, Accepted("v-1"))])
         await then(recorder, rows)
         await recorder.close()
         await rows.close(float("inf"))

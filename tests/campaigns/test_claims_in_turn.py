@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from campaigns.engine.claiming import claims, limits
 from campaigns.engine.claiming.letters import Lease
-from campaigns.engine.claiming.rebuild import rebuild
+from campaigns.engine.claiming.rebuild import rebuild_window
 from campaigns.engine.doubts import queries
 from campaigns.engine.failover import guard
 from campaigns.models import Claim, Job, Message, Store, Suppression
@@ -77,11 +77,11 @@ def credential_paused_by_page(job: Job) -> None:
 
 
 def credential_paused_by_sender(job: Job) -> None:
-    calling.by_sender(lambda rows: limits.pause(rows, job.credential_id, "login refused"))
+    calling.by_sender(lambda rows: limits.pause_credential(rows, job.credential_id, "login refused"))
 
 
 def asked_to_wait(job: Job) -> None:
-    calling.by_sender(lambda rows: limits.close(rows, job.credential_id, 60.0))
+    calling.by_sender(lambda rows: limits.close_credential(rows, job.credential_id, 60.0))
 
 
 def braked(job: Job) -> None:
@@ -138,11 +138,11 @@ def limit_of_credential_set_by_page(job: Job) -> None:
 
 def window_rebuilt(job: Job) -> None:
     with redis_clients.make_client(settings.REDIS_URL) as redis:
-        rebuild(Throttle(redis), job.vendor_id, job.vendor.generation)
+        rebuild_window(Throttle(redis), job.vendor_id, job.vendor.generation)
 
 
 def tables_to_be_migrated(_job: Job) -> None:
-    guard.close()
+    guard.close_before_migration()
 
 
 def store_adopted(_job: Job) -> None:
@@ -150,7 +150,7 @@ def store_adopted(_job: Job) -> None:
 
 
 def marked_as_full(job: Job) -> None:
-    calling.by_sender(lambda rows: limits.full(rows, job.credential_id, 60.0))
+    calling.by_sender(lambda rows: limits.mark_limit_full(rows, job.credential_id, 60.0))
 
 
 def no_longer_full(job: Job) -> None:
@@ -158,11 +158,11 @@ def no_longer_full(job: Job) -> None:
 
 
 def served(job: Job) -> None:
-    calling.by_sender(lambda rows: limits.served(rows, job.credential_id))
+    calling.by_sender(lambda rows: limits.record_good_answer(rows, job.credential_id))
 
 
 def reached(job: Job) -> None:
-    calling.by_sender(lambda rows: limits.reached(rows, job.credential_id))
+    calling.by_sender(lambda rows: limits.record_reached(rows, job.credential_id))
 
 
 def suppressed(_job: Job) -> None:
@@ -217,7 +217,7 @@ class LookingUp:
         self.doubt, self.scope = in_doubt_of(self.job), scope_of(self.job)
 
     async def allow(self, rows: Any) -> Any:
-        return await queries.look_up(rows, self.scope, self.doubt, 30)
+        return await queries.allow_look_up(rows, self.scope, self.doubt, 30)
 
     def ask(self) -> bool:
         return bool(called(self.job, self.doubt, self.is_repeat, self.scope))
@@ -348,13 +348,15 @@ def test_a_job_whose_claim_would_wait_for_a_turn_counts_as_locked_until_that_is_
     held, free = sending(1), sending(1)
 
     async def locked_now(rows: Any) -> set[int]:
-        return await claims.locked(rows, [held.pk, free.pk])
+        return await claims.find_locked_jobs(rows, [held.pk, free.pk])
 
     with ExitStack() as threads:
         with transaction.atomic():
             take(held)
             assert calling.by_sender(locked_now) == {held.pk}
-            in_line = threads.enter_context(meanwhile(calling.by_sender, lambda rows: claims.unlocked(rows, held.pk)))
+            in_line = threads.enter_context(
+                meanwhile(calling.by_sender, lambda rows: claims.queue_for_locks(rows, held.pk))
+            )
             wait_until(lambda: in_line.done() or count_lock_waits() == 1, "it stands in the line")
             assert not in_line.done()
         in_line.result()
@@ -367,5 +369,5 @@ def test_a_job_counts_as_locked_while_a_writer_waits_for_another_claim() -> None
         with one_under_way(calls):
             writing = threads.enter_context(meanwhile(vendor_paused_by_command, calls.job))
             wait_until(lambda: writing.done() or count_lock_waits() == 1, "the writer waits")
-            assert calling.by_sender(lambda rows: claims.locked(rows, [calls.job.pk])) == {calls.job.pk}
+            assert calling.by_sender(lambda rows: claims.find_locked_jobs(rows, [calls.job.pk])) == {calls.job.pk}
         writing.result()

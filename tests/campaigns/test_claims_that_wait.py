@@ -54,7 +54,7 @@ def limit_of_login_edited(job: Job) -> None:
 
 
 def tables_to_be_migrated(job: Job) -> None:
-    guard.close()
+    guard.close_before_migration()
 
 
 def store_adopted(job: Job) -> None:
@@ -121,7 +121,7 @@ def test_a_claim_that_waits_for_a_row_claims_when_nothing_was_forbidden(row: typ
 
 def in_doubt_of(job: Job) -> queries.Doubt:
     async def due(rows: Any) -> Any:
-        return await queries.due(rows, job.credential_id, 1, 60)
+        return await queries.lease_due_doubts(rows, job.credential_id, 1, 60)
 
     [doubt] = calling.by_sender(due)
     return doubt
@@ -130,8 +130,8 @@ def in_doubt_of(job: Job) -> queries.Doubt:
 def called(job: Job, doubt: queries.Doubt, is_repeat: bool, scope: Any) -> bool | None:
     async def call(rows: Any) -> bool | None:
         if is_repeat:
-            return await queries.repeat(rows, scope, doubt, 30, units=1, young=1e9, closes=None)
-        return await queries.look_up(rows, scope, doubt, 30)
+            return await queries.allow_repeat(rows, scope, doubt, 30, units=1, young=1e9, closes=None)
+        return await queries.allow_look_up(rows, scope, doubt, 30)
 
     return calling.by_sender(call)
 
@@ -194,7 +194,7 @@ def test_who_edits_a_limit_leaves_the_vendor_to_those_who_store_a_row_of_it(edit
     job = factories.campaign_with_job(1)
     with ExitStack() as stack:
         with transaction.atomic(), connection.cursor() as cursor:
-            assert mailcaster.admits(job)
+            assert mailcaster.is_credential_free(job)
             editing = stack.enter_context(meanwhile(edit, job))
             wait_until(count_lock_waits, "the edit waits for the credential")
             cursor.execute("SELECT FROM vendors_vendor WHERE id = %s FOR KEY SHARE NOWAIT", [job.vendor_id])

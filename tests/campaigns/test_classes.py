@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from campaigns.content.template_versions import versions
 from campaigns.content.template_versions.versions import TemplateContent
-from campaigns.engine.casting.mailcaster import claim, idle_casters
+from campaigns.engine.casting.mailcaster import claim_next_job, idle_casters
 from campaigns.engine.lifecycle import move
 from campaigns.engine.ports import NotEntitled
 from campaigns.engine.turns import charges
@@ -53,13 +53,13 @@ def letters(login: Credential, by: Sponsor, number: int, mail_class: MailClass) 
 
 def send(caster: Mailcaster) -> Job | None:
     """Let the mailcaster take a job, send it, and charge its sponsor."""
-    claimed = claim(caster.pk, NOW)
+    claimed = claim_next_job(caster.pk, NOW)
     if claimed is None:
         return None
     job = Job.objects.get(pk=claimed.job_id)
     mine = Job.objects.filter(pk=job.pk)
     assert move(mine, "send") and move(mine, "drain") and move(mine, "log", mailcaster=None)
-    charges.charge(job.vendor_id, job.sponsor_id, job.size, mail_class=job.mail_class)
+    charges.charge_sponsor(job.vendor_id, job.sponsor_id, job.size, mail_class=job.mail_class)
     return job
 
 
@@ -85,7 +85,7 @@ def test_urgent_letters_pass_the_older_list_of_their_own_sponsor(login: Credenti
     letters(login, one, 3, BULK)
     urgent = letters(login, one, 1, URGENT)
     for kind in ("small-only", "small-priority", "large-priority"):
-        first = claim(caster(login, kind).pk, NOW)
+        first = claim_next_job(caster(login, kind).pk, NOW)
         assert first
         assert (first.job_id in {job.pk for job in urgent}) == (kind == "small-only"), "and only one of them is there"
 
@@ -94,7 +94,7 @@ def test_within_a_class_the_weights_hold(login: Credential) -> None:
     """Whatever the sponsors were given in another one."""
     one, other = make.sponsor(), make.sponsor()
     SponsorTurn.objects.create(vendor=login.vendor, sponsor=other, weight=3)
-    charges.charge(login.vendor_id, one.pk, 1000, mail_class=BULK)
+    charges.charge_sponsor(login.vendor_id, one.pk, 1000, mail_class=BULK)
     letters(login, one, 40, URGENT), letters(login, other, 40, URGENT), letters(login, other, 3, BULK)
     Vendor.objects.update(floor=0)
     sent = Counter(job.sponsor_id for job in send_all(caster(login), 40))
@@ -103,7 +103,7 @@ def test_within_a_class_the_weights_hold(login: Credential) -> None:
 
 def test_children_have_the_class_of_their_parent(login: Credential) -> None:
     parent = make.campaign_with_job(200, status=S.P_QUEUED, of=login, messages=False, remaining=200, mail_class=USUAL)
-    claimed = claim(caster(login).pk, NOW)
+    claimed = claim_next_job(caster(login).pk, NOW)
     assert claimed and claimed.parent_id == parent.pk
     assert Job.objects.get(pk=claimed.job_id).mail_class == USUAL
 
@@ -134,11 +134,11 @@ def test_without_a_floor_bulk_mail_waits_as_long_as_urgent_mail_comes(login: Cre
 def test_bulk_mail_saves_little_up_and_owes_little(login: Credential) -> None:
     one = make.sponsor()
     for mail_class, units in ((BULK, 10_000), (URGENT, 100), (URGENT, 100)):
-        charges.charge(login.vendor_id, one.pk, units, mail_class=mail_class)
+        charges.charge_sponsor(login.vendor_id, one.pk, units, mail_class=mail_class)
     owed = ClassCredit.objects.get(mail_class=BULK)
     assert owed.credit == -90.0, "at most what a second gave"
     for _ in range(30):
-        charges.charge(login.vendor_id, one.pk, 100, mail_class=URGENT)
+        charges.charge_sponsor(login.vendor_id, one.pk, 100, mail_class=URGENT)
     owed.refresh_from_db()
     assert owed.credit == owed.most == 50.0, "five seconds of a tenth"
 
@@ -319,7 +319,7 @@ def test_jobs_of_before_have_the_class_of_what_they_are(login: Credential, monke
 
 def wake(login: Credential) -> list[Job]:
     """Let the idle mailcasters take what they may, as the task does after each letter that comes in."""
-    found = [claim(caster_id, timezone.now()) for caster_id in idle_casters(login.vendor_id)]
+    found = [claim_next_job(caster_id, timezone.now()) for caster_id in idle_casters(login.vendor_id)]
     return [Job.objects.get(pk=one.job_id) for one in found if one]
 
 

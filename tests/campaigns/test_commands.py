@@ -71,7 +71,7 @@ class TestWait:
         run = Running("stop_job", job.pk, wait=True, json=True)
         wait_until(lambda: Job.objects.filter(pk=job.pk, status="STOPPED").exists(), "stopped")
         assert run.thread.is_alive()
-        assert finalizer.finalise(job.pk)
+        assert finalizer.finalise_job(job.pk)
         stopped, ended = run.end()
         assert (stopped["verdict"], ended["waiting"], run.code) == ("done", 3, 0)
 

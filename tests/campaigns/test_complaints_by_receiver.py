@@ -69,7 +69,9 @@ def complain(job: Job, domain: str, count: int, skip: int = 0) -> Sequence[Messa
     rows = Message.objects.filter(campaign=job.campaign_id, recipient__endswith=f"@{domain}").order_by("id")
     about = list(rows[skip : skip + count])
     assert len(about) == count
-    delivery_reports.take(job.vendor_id, [Reported(one.reference, "complained", timezone.now()) for one in about])
+    delivery_reports.store_reports(
+        job.vendor_id, [Reported(one.reference, "complained", timezone.now()) for one in about]
+    )
     return about
 
 

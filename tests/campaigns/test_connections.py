@@ -35,7 +35,7 @@ def test_an_adapter_that_cannot_close_keeps_no_other_connection_open(caplog: pyt
     login = factories.credential()
 
     async def use(connections: Connections, key: bytes) -> None:
-        async with connections.to_vendor(login.pk, key, CannotClose({}, {})) as adapter:
+        async with connections.lend_adapter(login.pk, key, CannotClose({}, {})) as adapter:
             assert isinstance(adapter, CannotClose)
 
     async def story() -> None:
@@ -44,10 +44,10 @@ def test_an_adapter_that_cannot_close_keeps_no_other_connection_open(caplog: pyt
         await use(connections, b"present")  # closes the one of the former settings
         rows = await connections.claims.execute("SELECT 1")
         assert await rows.fetchone() == (1,)
-        async with connections.claims.one() as kept:
+        async with connections.claims.lend_connection() as kept:
             pass
         with pytest.raises(ValueError, match="of the stream"):
-            async with connections.to_vendor(login.pk, b"present", CannotClose({}, {})):
+            async with connections.lend_adapter(login.pk, b"present", CannotClose({}, {})):
                 raise ValueError("of the stream")
         await use(connections, b"last")
         await connections.close()

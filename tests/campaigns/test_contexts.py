@@ -13,7 +13,7 @@ from psycopg import OperationalError
 
 from campaigns.engine.claiming import contexts, receiver_waits
 from campaigns.engine.claiming.contexts import Contexts, Followed
-from campaigns.engine.claiming.letters import Lease, LeasedJob, load
+from campaigns.engine.claiming.letters import Lease, LeasedJob, load_leased_job
 from campaigns.engine.claiming.receiving import ByReceiver, Queued
 from campaigns.engine.connections import SharedRows
 from campaigns.models import Job
@@ -63,12 +63,12 @@ def leased(size: int = 3, **login: Any) -> LeasedJob:
     vendor = factories.vendor(settings={"url": "http://127.0.0.1:9/"}, limits=[(7, 60)])
     credential = factories.credential(vendor, **login)
     job = factories.campaign_with_job(size, of=credential, status="ENQUEUED", fence=1, heartbeat_at=timezone.now())
-    return load(started(job))
+    return load_leased_job(started(job))
 
 
 async def until(of: Followed, holds: Callable[[Any], bool]) -> None:
     async with in_time("the context is read"):
-        while not holds(await of.newest()):
+        while not holds(await of.newest_context()):
             await asyncio.sleep(0.01)
 
 
@@ -76,16 +76,16 @@ def test_however_many_streams_there_are_one_statement_reads_what_all_must_know()
     jobs = [leased(size) for size in range(1, MANY + 1)]
 
     async def test(rows: Rows, read: Contexts) -> None:
-        kept = [read.follow(job) for job in jobs]
+        kept = [read.follow_job(job) for job in jobs]
         followed = [one.__enter__() for one in kept]
         for one, job in zip(followed, jobs, strict=True):
-            assert (await one.newest()).ours and (await one.newest()).left == job.end - job.first
+            assert (await one.newest_context()).ours and (await one.newest_context()).left == job.end - job.first
         began, statements = time.monotonic(), rows.statements
         await asyncio.to_thread(stop, jobs[4])
         await until(followed[4], lambda context: not context.ours)
         for one in followed:
             await until(one, lambda context: context.asked > began)
-        assert (await followed[5].newest()).ours
+        assert (await followed[5].newest_context()).ours
         rounds = (time.monotonic() - began) / contexts.FIND_OUT
         assert rows.statements - statements <= rounds + 1, "not one for each stream"
         for one in kept:
@@ -117,8 +117,8 @@ def test_waits_and_limits_are_read_again_only_after_they_have_changed() -> None:
     job = leased()
 
     async def test(rows: Rows, read: Contexts) -> None:
-        with read.follow(job) as one:
-            assert (await one.newest()).receivers == {}
+        with read.follow_job(job) as one:
+            assert (await one.newest_context()).receivers == {}
             before = rows.others
             await asyncio.to_thread(waits_of, job, "gmail", "small.example")
             await until(one, lambda context: context.receivers.keys() == {"gmail", "small.example"})
@@ -144,19 +144,19 @@ def test_of_more_waits_than_are_read_groups_come_first_and_nobody_takes_the_rest
     waits_of(job, "gmail", *(f"d{number}.example" for number in range(5)))
 
     async def test(rows: Rows, read: Contexts) -> None:
-        with read.follow(job) as one:
-            seen = await one.newest()
+        with read.follow_job(job) as one:
+            seen = await one.newest_context()
             assert seen.receivers.keys() == {"gmail", "d4.example", "d3.example"} and not seen.receivers_known
             claimer = ByReceiver(1, 100, clock=lambda: seen.asked)
-            claimer.see(seen)
+            claimer.note_context(seen)
             found = ["yahoo", "gmail", *(f"d{number}.example" for number in range(9))]
-            claimer._queue(Queued(n, name, name if n < 2 else "*") for n, name in enumerate(found))
-            called = [found[queued.id] for queued in claimer._callable(99)]
+            claimer._add_to_queues(Queued(n, name, name if n < 2 else "*") for n, name in enumerate(found))
+            called = [found[queued.id] for queued in claimer._callable_messages(99)]
             assert called == ["yahoo", "d0.example"], "one of all the others at a time"
             await asyncio.to_thread(waits_end, job)
             await until(one, lambda context: context.receivers_known)
-            claimer.see(await one.newest())
-            assert len(claimer._callable(99)) == len(found)
+            claimer.note_context(await one.newest_context())
+            assert len(claimer._callable_messages(99)) == len(found)
 
     in_a_loop(test)
 
@@ -173,8 +173,8 @@ def test_a_stream_whose_context_is_not_read_for_it_reads_it_itself_and_hears_why
     job = leased()
 
     async def test(rows: Rows, read: Contexts) -> None:
-        with read.follow(job) as one:
-            await one.newest()
+        with read.follow_job(job) as one:
+            await one.newest_context()
             rows.broken = True
             with pytest.raises(OperationalError):
                 await until(one, lambda context: False)
@@ -189,10 +189,10 @@ def test_a_context_says_how_long_the_vendor_asked_to_wait_and_never_too_little()
     soon, later = (leased(retry_after_until=timezone.now() + timedelta(seconds=seconds)) for seconds in (1, 3600))
 
     async def test(rows: Rows, read: Contexts) -> None:
-        with read.follow(later) as one:
-            assert 0 < (await one.newest()).closed_for <= 3600
-        with read.follow(soon) as one:
-            seen = await one.newest()
+        with read.follow_job(later) as one:
+            assert 0 < (await one.newest_context()).closed_for <= 3600
+        with read.follow_job(soon) as one:
+            seen = await one.newest_context()
             assert seen.closed_for <= 1
             await asyncio.sleep(seen.closed_for)
             assert seen.closed_for == 0.0, "though it was not read again"
@@ -216,7 +216,7 @@ def test_two_senders_of_a_job_have_each_a_context_of_their_own() -> None:
     former = Lease(job.lease.job_id, job.lease.fence - 1)
 
     async def test(rows: Rows, read: Contexts) -> None:
-        mine, theirs = await contexts.read(
+        mine, theirs = await contexts.read_contexts(
             rows, [contexts.Read(lease, job.vendor_id, job.credential_id) for lease in (job.lease, former)]
         )
         assert mine.ours and not theirs.ours and [(one.units, one.seconds) for one in mine.scope.limits] == [(7, 60)]

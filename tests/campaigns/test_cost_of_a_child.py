@@ -16,7 +16,7 @@ from campaigns import tasks
 from campaigns.engine.claiming import letters
 from campaigns.engine.claiming.letters import ClaimedMessage, Lease
 from campaigns.engine.finishing import finalizer
-from campaigns.engine.finishing.sweep import sweep
+from campaigns.engine.finishing.sweep import run_sweep
 from campaigns.models import Campaign, Job
 from tests import factories
 from tests.sandbox import Sandbox
@@ -104,11 +104,11 @@ def test_the_sweep_tells_of_the_parents_that_it_finishes(sandbox: Sandbox) -> No
     parent = cut_by_one(sandbox, 10)
     send_next(parent)
     Job.objects.filter(pk=parent.pk).update(status="P_ASSIGNED", finished_at=None)
-    assert sweep(timedelta(hours=1)).finalised == [parent.pk]
+    assert run_sweep(timedelta(hours=1)).finalised == [parent.pk]
 
 
 def loaded(job: Job) -> letters.LeasedJob:
-    return letters.load(Lease(job.pk, job.fence))
+    return letters.load_leased_job(Lease(job.pk, job.fence))
 
 
 def letter(of: letters.LeasedJob) -> Any:

@@ -20,7 +20,7 @@ from campaigns.engine import audit
 from campaigns.engine.decisions import Verdict
 from campaigns.engine.failover import queries
 from campaigns.engine.finishing import finalizer, sweep
-from campaigns.engine.lifecycle import CUT_SHORT, in_group
+from campaigns.engine.lifecycle import CUT_SHORT, group_condition
 from campaigns.models import Campaign, Job, Message
 from campaigns.operations import actions
 from campaigns.reporting import campaign_rows, message_rows
@@ -53,7 +53,7 @@ def half_way() -> Job:
     job = factories.campaign_with_job(3, status="SENDING", fence=1)
     stop(job)
     called(job, [accepted("v-1"), accepted("v-2")])
-    assert finalizer.finalise(job.pk) and statuses(job) == ["LOGGED"]
+    assert finalizer.finalise_job(job.pk) and statuses(job) == ["LOGGED"]
     return job
 
 
@@ -62,7 +62,7 @@ def in_its_last_calls() -> Job:
     job = factories.campaign_with_job(2, status="SENDING", fence=1)
     stop(job)
     called(job, [accepted("v-1"), accepted("v-2")])
-    assert finalizer.finalise(job.pk) and statuses(job) == ["LOGGED"]
+    assert finalizer.finalise_job(job.pk) and statuses(job) == ["LOGGED"]
     return job
 
 
@@ -70,7 +70,7 @@ def when_it_waited_for_its_last_answer() -> Job:
     job = factories.campaign_with_job(2, status="SENT", fence=1)
     called(job, [accepted("v-1"), accepted("v-2")])
     stop(job, Verdict.ALREADY)
-    assert finalizer.finalise(job.pk) and Job.objects.get(pk=job.pk).stopped_at
+    assert finalizer.finalise_job(job.pk) and Job.objects.get(pk=job.pk).stopped_at
     return job
 
 
@@ -80,7 +80,7 @@ def one_part_of_it_alone() -> Job:
     called(cut[1], [accepted("v-1"), accepted("v-2")])
     stop(cut[0])
     for part in cut:
-        assert finalizer.finalise(part.pk)
+        assert finalizer.finalise_job(part.pk)
     assert finalizer.finish_parent(top.pk)
     return top
 
@@ -91,7 +91,7 @@ def one_part_of_it_in_its_last_call() -> Job:
         called(part, [accepted(f"v-{number}")])
     stop(cut[0])
     for part in cut:
-        assert finalizer.finalise(part.pk)
+        assert finalizer.finalise_job(part.pk)
     assert finalizer.finish_parent(top.pk)
     return top
 
@@ -103,7 +103,7 @@ def the_whole_of_it_in_its_last_calls() -> Job:
     for number, part in enumerate(cut):
         called(part, [accepted(f"v-{number}")])
     Job.objects.filter(pk=cut[1].pk).update(accepted=1)
-    assert finalizer.finalise(cut[0].pk) and finalizer.finish_parent(top.pk)
+    assert finalizer.finalise_job(cut[0].pk) and finalizer.finish_parent(top.pk)
     return top
 
 
@@ -111,7 +111,7 @@ def before_all_of_it_was_cut() -> Job:
     top, cut = family(parent="P_ASSIGNING", remaining=2, children=["SENDING"], each=1)
     stop(top)
     called(cut[0], [accepted("v-1")])
-    assert finalizer.finalise(cut[0].pk) and finalizer.finish_parent(top.pk)
+    assert finalizer.finalise_job(cut[0].pk) and finalizer.finish_parent(top.pk)
     return top
 
 
@@ -179,9 +179,9 @@ def test_a_job_with_a_doubt_is_cut_short_only_if_something_was_never_called() ->
     for job, shapes in ((all_called, [accepted("v-1"), in_doubt()]), (some, [in_doubt()])):
         stop(job)
         called(job, shapes)
-        assert finalizer.finalise(job.pk)
+        assert finalizer.finalise_job(job.pk)
     assert ids(list(Job.objects.filter(CUT_SHORT))) == [some.pk]
-    assert ids(list(Job.objects.filter(in_group("Sent")))) == [all_called.pk]
+    assert ids(list(Job.objects.filter(group_condition("Sent")))) == [all_called.pk]
 
 
 def test_of_a_whole_with_a_stopped_part_lists_read_only_the_part_that_was_sent() -> None:
@@ -190,7 +190,7 @@ def test_of_a_whole_with_a_stopped_part_lists_read_only_the_part_that_was_sent()
     sent = message_rows.stretches(top.campaign_id, top.first_message, top.end, labels.SENT)
     assert sent == [message_rows.Stretch(top.first_message + 2, top.first_message + 4, 2)]
     Job.objects.filter(pk=top.pk).update(accepted=1)
-    wrong = [check.question for check in audit.run() if f"parent {top.pk}" in check.examples]
+    wrong = [check.question for check in audit.ask_all_questions() if f"parent {top.pk}" in check.examples]
     assert wrong == ["the counters of a finished parent are those of its children"]
 
 
@@ -199,10 +199,10 @@ def test_a_part_that_is_sent_after_all_lets_the_whole_be_sent() -> None:
     (part,) = Job.objects.filter(CUT_SHORT)
     assert (part.parent_id, Job.objects.get(pk=top.pk).stopped_by) == (top.pk, "ann")
     assert actions.retry([part.pk], by=ANN)[0].verdict == Verdict.DONE
-    assert ids(list(Job.objects.filter(in_group("Sending")))) == [top.pk]
+    assert ids(list(Job.objects.filter(group_condition("Sending")))) == [top.pk]
     Job.objects.filter(pk=part.pk).update(status="SENT")
     called(part, [accepted("v-3"), accepted("v-4")])
-    assert finalizer.finalise(part.pk) and finalizer.finish_parent(top.pk)
+    assert finalizer.finalise_job(part.pk) and finalizer.finish_parent(top.pk)
     top.refresh_from_db()
     assert (top.status, top.stopped_by) == ("P_FINISHED", "")
 
@@ -225,13 +225,13 @@ def test_a_whole_of_which_nothing_is_left_after_all_is_found_among_those_sent() 
     Campaign.objects.update(created_at=timezone.now() - timedelta(hours=1))
     for left in (1, 0):
         assert queries.doubt_granted(part.first_message, part.first_message, part.end, 1, timezone.now()) == 1
-        swept = sweep.sweep(timedelta(minutes=1))
+        swept = sweep.run_sweep(timedelta(minutes=1))
         assert statuses(top) == ["P_STOPPED" if left else "P_FINISHED"]
         assert top.pk not in swept.finalised, "it had ended before, and its session with it"
     top.refresh_from_db()
     assert (top.in_doubt, top.accepted, bool(top.finished_at)) == (2, 2, True)
     assert actions.settle_jobs([top.pk], "sent", ANN, "seen at the vendor")[0].verdict == Verdict.DONE
-    assert ids(list(Job.objects.filter(in_group("Sent"), parent=None))) == [top.pk]
+    assert ids(list(Job.objects.filter(group_condition("Sent"), parent=None))) == [top.pk]
 
 
 def test_nobody_finds_what_others_have_stopped(client: Client, owner: User) -> None:
@@ -271,7 +271,7 @@ def test_parents_that_had_ended_before_the_upgrade_say_the_same() -> None:
 def test_what_a_stop_of_one_part_kept_back_is_not_in_doubt_after_a_takeover() -> None:
     top, cut = family(parent="P_ASSIGNING", remaining=2, children=["DISPATCHED", "SENDING"], each=2)
     stop(cut[0])
-    assert finalizer.finalise(cut[0].pk)
+    assert finalizer.finalise_job(cut[0].pk)
     assert queries.doubt_all(top.vendor_id, timezone.now(), None, []) == 4, "the other part, and what is uncut"
     doubtful = set(Message.objects.exclude(in_doubt_at=None).values_list("pk", flat=True))
     assert doubtful == set(range(cut[1].first_message, top.end))

@@ -73,7 +73,7 @@ class TestNeedsAttention:
     def test_the_page_shows_what_a_person_has_to_know(self, operator: Client) -> None:
         job = logged(2, [in_doubt(), accepted()])
         assert "read timeout" in flat(operator.get(ATTENTION))
-        (cause,) = causes.of(DoubtLook())
+        (cause,) = causes.list_causes(DoubtLook())
         page = flat(operator.get(ATTENTION, {"cause": cause.key}))
         assert "read timeout" in page and job.vendor.slug in page and "r1@sandbox.example" in page
         assert "r2@sandbox.example" not in page
@@ -141,7 +141,7 @@ class TestRoles:
         client.force_login(person("viewer", "all sponsors"))
         job = logged(1, [in_doubt()])
         Message.objects.update(error_sub_type="450 r1@sandbox.example: try again")
-        (cause,) = causes.of(DoubtLook(), texts=False)
+        (cause,) = causes.list_causes(DoubtLook(), texts=False)
         page = client.get(ATTENTION, {"cause": cause.key}).content.decode()
         assert "r1@" not in client.get(ATTENTION).content.decode()
         assert "450 r…@sandbox.example: try again" in page

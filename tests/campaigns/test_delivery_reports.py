@@ -31,7 +31,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 def take(job: Job, *reports: tuple[str, Any, int]) -> delivery_reports.ReportsStored:
     """Takes reports: (reference, kind, minutes after noon), ..."""
-    return delivery_reports.take(
+    return delivery_reports.store_reports(
         job.vendor_id, [Reported(name, kind, NOON + timedelta(minutes=at)) for name, kind, at in reports]
     )
 
@@ -46,7 +46,7 @@ def counters(job: Job) -> tuple[int, int, int, int, int]:
 
 
 def broken() -> list[str]:
-    return [f"{check.question}: {check.examples}" for check in audit.run() if not check.ok]
+    return [f"{check.question}: {check.examples}" for check in audit.ask_all_questions() if not check.is_kept]
 
 
 @pytest.mark.parametrize("offset", ["+16:00", "-23:59"])
@@ -54,7 +54,7 @@ def test_a_report_of_any_offset_is_stored_in_utc(offset: str) -> None:
     """An adapter gives times as its vendor writes them; PostgreSQL refuses an offset of 16 hours."""
     job = logged(1, [accepted()])
     at = datetime.fromisoformat(f"2026-03-01T12:00:00{offset}")
-    delivery_reports.take(job.vendor_id, [Reported(messages(job)[0].reference, "bounced", at)])
+    delivery_reports.store_reports(job.vendor_id, [Reported(messages(job)[0].reference, "bounced", at)])
     (row,), (event,) = messages(job), MessageEvent.objects.all()
     assert (row.report, row.report_at, event.at) == ("bounced", at, at)
 
@@ -102,7 +102,7 @@ def test_without_a_time_of_the_vendors_a_bounce_counts_and_what_is_repeated_chan
             for number, kind in enumerate(order)
         ]
         for batch in [facts] if at_once else [[fact] for fact in facts]:
-            delivery_reports.take(job.vendor_id, batch)
+            delivery_reports.store_reports(job.vendor_id, batch)
         assert stored(job) == ["bounced"] and counters(job)[3:] == (0, 1), order
     assert broken() == []
 
@@ -115,7 +115,7 @@ def test_that_a_letter_was_opened_waits_for_nobody_who_holds_its_job() -> None:
 
     def hold() -> None:
         with transaction.atomic():
-            lifecycle.hold([job.pk])
+            lifecycle.hold_jobs([job.pk])
             held.set()
             done.wait(60)
 
@@ -173,7 +173,7 @@ def record(job: Job, answers: Sequence[tuple[int, Outcome]]) -> None:
 
 def ended(job: Job) -> None:
     Job.objects.filter(pk=job.pk).update(status="SENT")
-    assert finalizer.finalise(job.pk)
+    assert finalizer.finalise_job(job.pk)
 
 
 class TestSentAgain:
@@ -265,7 +265,7 @@ def test_jobs_are_locked_in_the_order_of_their_ids_also_for_several_sendings_of_
     reports = ((f"{twice.uuid}-0", "opened", 1), (once.reference, "delivered", 1), (twice.reference, "delivered", 2))
     with ExitStack() as stack:
         with transaction.atomic():
-            lifecycle.hold([first.pk])
+            lifecycle.hold_jobs([first.pk])
             taking = stack.enter_context(meanwhile(take, first, *reports))
             wait_until(count_lock_waits, "the reports wait for the first job")
             assert Job.objects.select_for_update(nowait=True).get(pk=second.pk)

@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from campaigns.engine.dispatch import dispatcher
-from campaigns.engine.dispatch.dispatcher import in_batches
+from campaigns.engine.dispatch.dispatcher import dispatch_in_batches
 from campaigns.models import Campaign, Job
 from campaigns.models.states import S
 from tests import factories as make
@@ -31,7 +31,7 @@ def test_a_small_job_goes_out_whole_and_a_large_one_is_queued_to_be_cut() -> Non
     login = make.credential(make.vendor(small_audience_threshold=100))
     small = make.campaign_with_job(99, status=S.RENDERED, of=login, messages=False)
     large = make.campaign_with_job(100, status=S.RENDERED, of=login, messages=False)
-    done = dispatcher.dispatch(now=NOW)
+    done = dispatcher.dispatch_rendered(now=NOW)
     assert (done.leaves, done.parents, done.jobs, done.vendors) == (1, 1, 2, {login.vendor_id})
     assert (state(small), small.remaining, small.dispatched_at) == (S.DISPATCHED, 0, NOW)
     assert (state(large), large.remaining, large.dispatched_at) == (S.P_QUEUED, 100, NOW)
@@ -40,15 +40,15 @@ def test_a_small_job_goes_out_whole_and_a_large_one_is_queued_to_be_cut() -> Non
 @pytest.mark.django_db
 def test_a_second_dispatch_finds_nothing() -> None:
     make.campaign_with_job(status=S.RENDERED)
-    assert dispatcher.dispatch().jobs == 1
-    assert dispatcher.dispatch().jobs == 0
+    assert dispatcher.dispatch_rendered().jobs == 1
+    assert dispatcher.dispatch_rendered().jobs == 0
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("status", [one for one in S if one != S.RENDERED])
 def test_only_rendered_jobs_wait_for_the_night(status: str) -> None:
     job = make.campaign_with_job(3, status=status)
-    assert dispatcher.dispatch().jobs == 0
+    assert dispatcher.dispatch_rendered().jobs == 0
     assert state(job) == status
 
 
@@ -59,17 +59,17 @@ def test_one_vendor_or_one_sponsor_can_be_chosen() -> None:
     wanted = make.campaign_with_job(status=S.RENDERED, of=here, by=velma)
     make.campaign_with_job(status=S.RENDERED, of=here, by=other)
     make.campaign_with_job(status=S.RENDERED, of=there, by=velma)
-    assert dispatcher.pending(Job.objects.filter(vendor=here.vendor, sponsor=velma)).jobs == 1
-    assert dispatcher.dispatch(Job.objects.filter(vendor=here.vendor, sponsor=velma)).jobs == 1
+    assert dispatcher.preview_dispatch(Job.objects.filter(vendor=here.vendor, sponsor=velma)).jobs == 1
+    assert dispatcher.dispatch_rendered(Job.objects.filter(vendor=here.vendor, sponsor=velma)).jobs == 1
     assert state(wanted) == S.DISPATCHED
-    assert dispatcher.dispatch(Job.objects.filter(sponsor=velma)).vendors == {there.vendor_id}
-    assert dispatcher.dispatch(Job.objects.filter(vendor=here.vendor)).jobs == 1
+    assert dispatcher.dispatch_rendered(Job.objects.filter(sponsor=velma)).vendors == {there.vendor_id}
+    assert dispatcher.dispatch_rendered(Job.objects.filter(vendor=here.vendor)).jobs == 1
 
 
 @pytest.mark.django_db
 def test_the_jobs_of_a_paused_vendor_are_dispatched_and_wait_on_its_queue() -> None:
     job = make.campaign_with_job(status=S.RENDERED, of=make.credential(make.vendor(paused=True)))
-    dispatcher.dispatch()
+    dispatcher.dispatch_rendered()
     assert state(job) == S.DISPATCHED
 
 
@@ -77,7 +77,7 @@ def test_the_jobs_of_a_paused_vendor_are_dispatched_and_wait_on_its_queue() -> N
 def test_batches_go_out_oldest_first_and_each_is_finished_when_the_next_begins() -> None:
     login, by = make.credential(), make.sponsor()
     jobs = [make.campaign_with_job(status=S.RENDERED, of=login, by=by) for _ in range(7)]
-    steps = in_batches(Job.objects.filter(status=S.RENDERED), login.vendor, NOW, batch=3)
+    steps = dispatch_in_batches(Job.objects.filter(status=S.RENDERED), login.vendor, NOW, batch=3)
     assert next(steps).jobs == 3
     assert [state(job) for job in jobs] == [S.DISPATCHED] * 3 + [S.RENDERED] * 4
     assert [done.jobs for done in steps] == [3, 1]
@@ -88,7 +88,7 @@ def test_the_jobs_of_one_sponsor_do_not_stand_before_the_first_one_of_another() 
     login, one, other = make.credential(), make.sponsor(), make.sponsor()
     long = [make.campaign_with_job(status=S.RENDERED, of=login, by=one) for _ in range(5)]
     short = [make.campaign_with_job(status=S.RENDERED, of=login, by=other) for _ in range(2)]
-    steps = in_batches(Job.objects.filter(status=S.RENDERED), login.vendor, NOW, batch=2)
+    steps = dispatch_in_batches(Job.objects.filter(status=S.RENDERED), login.vendor, NOW, batch=2)
     next(steps)
     assert [state(job) for job in (long[0], short[0])] == [S.DISPATCHED] * 2
     next(steps)
@@ -112,7 +112,7 @@ def test_at_night_urgent_jobs_go_first_and_within_a_class_the_sponsors_take_turn
         facts: dict[str, Any] = {"status": S.RENDERED, "of": login, "by": by, "mail_class": mail_class}
         names |= {make.campaign_with_job(**facts).pk: name for _ in range(2)}
     order: list[str] = []
-    for _done in in_batches(Job.objects.filter(status=S.RENDERED), login.vendor, NOW, batch=1):
+    for _done in dispatch_in_batches(Job.objects.filter(status=S.RENDERED), login.vendor, NOW, batch=1):
         (gone,) = Job.objects.filter(pk__in=names, status=S.DISPATCHED).values_list("pk", flat=True)
         order.append(names.pop(gone))
     assert order == [
@@ -162,7 +162,7 @@ def test_of_many_dispatchers_at_once_each_job_is_counted_by_one() -> None:
 
     def dispatch(_: int) -> int:
         try:
-            return dispatcher.dispatch(batch=7).jobs
+            return dispatcher.dispatch_rendered(batch=7).jobs
         finally:
             connection.close()
 

@@ -64,7 +64,7 @@ def test_work_that_had_not_begun_is_never_begun(loop, interrupt):
         begun.set()
         await asyncio.sleep(3600)
 
-    loop.start(hold())
+    loop.start_coroutine(hold())
     held.wait()
     loop._loop = asked = Asked(loop._loop)
 
@@ -78,7 +78,7 @@ def test_work_that_had_not_begun_is_never_begun(loop, interrupt):
     interrupting = threading.Thread(target=meanwhile)
     interrupting.start()
     with pytest.raises(Interrupted):
-        loop.run(task())
+        loop.run_coroutine(task())
     back.set()
     interrupting.join()
     assert early == [False] and not begun.is_set()
@@ -96,7 +96,7 @@ def test_work_that_had_begun_has_ended(loop, interrupt):
             ended.set()
 
     with pytest.raises(Interrupted):
-        loop.run(task())
+        loop.run_coroutine(task())
     assert ended.is_set()
 
 
@@ -112,7 +112,7 @@ def test_a_signal_that_does_not_end_the_wait_is_noticed(loop, interrupt):
             ended.set()
 
     with pytest.raises(Interrupted):
-        loop.run(task())
+        loop.run_coroutine(task())
     assert ended.is_set()
 
 
@@ -123,9 +123,9 @@ def test_what_the_work_returns_and_raises_reaches_the_caller(loop):
     async def fail():
         raise ValueError("as it is")
 
-    assert loop.run(answer()) == 42
+    assert loop.run_coroutine(answer()) == 42
     with pytest.raises(ValueError, match="as it is"):
-        loop.run(fail())
+        loop.run_coroutine(fail())
 
 
 def test_a_task_that_misses_its_cancellation_is_cancelled_again(monkeypatch) -> None:
@@ -169,9 +169,9 @@ def test_a_connection_that_was_given_up_says_nothing_of_its_host_and_other_error
     async def forgotten() -> None:
         asyncio.get_running_loop().create_future().set_exception(ValueError("nobody waits"))
 
-    loop.run(given_up())
+    loop.run_coroutine(given_up())
     gc.collect()
     assert caplog.text == ""
-    loop.run(forgotten())
+    loop.run_coroutine(forgotten())
     gc.collect()
     assert "nobody waits" in caplog.text

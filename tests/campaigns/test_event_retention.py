@@ -33,7 +33,7 @@ def kept() -> list[int]:
 def test_what_is_older_than_the_setting_goes_in_slices_and_the_rest_stays(settings: Any) -> None:
     settings.EVENTS_KEPT = timedelta(days=100)
     events(300, 250, 200, 150, 101, 99, 1, 0)
-    assert message_events.delete_old(at_once=2) == 5 and kept() == [0, 1, 99]
+    assert message_events.delete_old_events(at_once=2) == 5 and kept() == [0, 1, 99]
     tasks.delete_events()
     assert kept() == [0, 1, 99]
 

@@ -16,7 +16,7 @@ from campaigns.engine.decisions import Verdict
 from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.finishing import finalizer
 from campaigns.engine.pausing import pauses
-from campaigns.engine.sending import send
+from campaigns.engine.sending import send_claimed_job
 from campaigns.models import Campaign, Job
 from campaigns.operations import actions, pausing
 from campaigns.reporting.forecast import eta
@@ -49,9 +49,9 @@ def test_several_mailcasters_and_senders_call_exactly_the_first_n_until_somebody
 
     def work(caster: Mailcaster) -> None:
         try:
-            while claimed := mailcaster.claim(caster.pk, timezone.now()):
-                send(claimed.job_id, claimed.fence)
-                finalizer.finalise(claimed.job_id)
+            while claimed := mailcaster.claim_next_job(caster.pk, timezone.now()):
+                send_claimed_job(claimed.job_id, claimed.fence)
+                finalizer.finalise_job(claimed.job_id)
         finally:
             connection.close()
 
@@ -65,7 +65,7 @@ def test_several_mailcasters_and_senders_call_exactly_the_first_n_until_somebody
     all_work()
     whom = {f"r{number}@sandbox.example" for number in range(1, 101)}
     assert set(sandbox.books().recipients) == whom and len(sandbox.books().entries) == 100
-    shown = eta.of_jobs([described(job)], progress.of_jobs([Job.objects.get(pk=job.pk)]), timezone.now())
+    shown = eta.of_jobs([described(job)], progress.progress_of_jobs([Job.objects.get(pk=job.pk)]), timezone.now())
     assert shown[job.pk].next == "waits after its first 100 for somebody to let the rest go"
     assert pauses.pause_after_first() == [job.pk] and pauses.pause_after_first() == []
     campaign = Campaign.objects.get(pk=job.campaign_id)
@@ -88,7 +88,7 @@ def test_a_resume_before_the_first_n_are_done_keeps_them_apart_however_often_it_
     job = first(4, 10, factories.credential(vendor))
     dispatcher.dispatch_ready([job.pk])
     caster = factories.caster(vendor, min_size=2, max_size=2)
-    child = mailcaster.claim(caster.pk, timezone.now())
+    child = mailcaster.claim_next_job(caster.pk, timezone.now())
     assert child is not None
     pausing.pause([job.pk], ANN)
     done, again = pausing.resume([job.pk, child.job_id], ANN)
@@ -97,7 +97,7 @@ def test_a_resume_before_the_first_n_are_done_keeps_them_apart_however_often_it_
         Verdict.ALREADY,
         f"job {child.job_id} is not paused, and waits after its first 4",
     )
-    assert mailcaster.claim(factories.caster(vendor).pk, timezone.now()) is not None
+    assert mailcaster.claim_next_job(factories.caster(vendor).pk, timezone.now()) is not None
     assert pausing.resume([job.pk], ANN)[0].verdict == Verdict.ALREADY  # all 4 are cut, and not yet sent
     assert Job.objects.get(pk=job.pk).wait_after == 4
     Job.objects.filter(parent=job).update(status="LOGGED", finished_at=timezone.now(), mailcaster=None)
@@ -134,9 +134,9 @@ def test_what_is_stopped_before_the_go_still_waits_after_its_first_n() -> None:
     (answer,) = actions.retry([job.pk], by=ANN)
     assert answer.message == f"job {job.pk} sends 4 messages, and waits after its first 4"
     caster = factories.caster(vendor, min_size=20, max_size=20)
-    child = mailcaster.claim(caster.pk, timezone.now())
+    child = mailcaster.claim_next_job(caster.pk, timezone.now())
     assert child is not None and child.size == 4
-    assert mailcaster.claim(factories.caster(vendor).pk, timezone.now()) is None
+    assert mailcaster.claim_next_job(factories.caster(vendor).pk, timezone.now()) is None
 
 
 @pytest.fixture

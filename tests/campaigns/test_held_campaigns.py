@@ -13,7 +13,7 @@ from campaigns.doors.front.vendor_cache import vendor_cache
 from campaigns.engine import sending
 from campaigns.engine.decisions import Verdict
 from campaigns.engine.dispatch import dispatcher
-from campaigns.engine.progress import of_jobs
+from campaigns.engine.progress import progress_of_jobs
 from campaigns.models import Campaign, Job, Message, Sponsor
 from campaigns.models.states import S
 from campaigns.operations import actions, pausing
@@ -40,7 +40,7 @@ def manage(*arguments: str) -> str:
 def obstacle(job: Job) -> str:
     jobs = eta.described(Job.objects.filter(pk=job.pk))
     seen = list(jobs)
-    return eta.of_jobs(seen, of_jobs(seen), timezone.now())[job.pk].next
+    return eta.of_jobs(seen, progress_of_jobs(seen), timezone.now())[job.pk].next
 
 
 def allowed(job: Job, answer: str) -> None:
@@ -57,7 +57,7 @@ def transactional(status: str = S.READY, **fields: Any) -> Job:
 def test_transactional_mail_is_held_while_its_sponsor_may_not_send_any_and_goes_on_after(status: str) -> None:
     job, bulk = transactional(status), factories.campaign_with_job(3, status=status)
     allowed(job, "no")
-    done = dispatcher.dispatch() + dispatcher.dispatch_ready()
+    done = dispatcher.dispatch_rendered() + dispatcher.dispatch_ready()
     job.refresh_from_db()
     bulk.refresh_from_db()
     assert (done.jobs, job.status, bulk.status) == (1, status, S.DISPATCHED)
@@ -126,7 +126,7 @@ def test_letters_that_show_the_link_wait_while_public_url_is_gone_and_nobody_is_
     Campaign.objects.update(body="{{ unsubscribe_url }}")
     settings.PUBLIC_URL = ""
     take_again(job)
-    assert sending.send(job.pk, job.fence).left
+    assert sending.send_claimed_job(job.pk, job.fence).left
     job.refresh_from_db()
     assert (job.status, job.refused) == (S.DISPATCHED, 0) and job.paused_at and not sandbox.books().entries
     assert Campaign.objects.get().paused_reason == NO_LINK and obstacle(job) == f"paused by mailhub: {NO_LINK}"
@@ -161,7 +161,7 @@ def test_one_recipient_without_a_link_is_enough_to_wait_for_mailhubs(sandbox: Sa
     Message.objects.exclude(pk=job.end - 1).update(params={"unsubscribe_url": "https://velma.example/off"})
     settings.PUBLIC_URL = ""
     take_again(job)
-    assert sending.send(job.pk, job.fence).left
+    assert sending.send_claimed_job(job.pk, job.fence).left
     job.refresh_from_db()
     assert (job.refused, Campaign.objects.get().paused_reason) == (0, NO_LINK) and not sandbox.books().entries
 
@@ -185,6 +185,6 @@ def test_letters_that_wait_before_the_place_where_a_sender_goes_on_wait_for_a_li
     Campaign.objects.update(body="{{ unsubscribe_url }}")
     settings.PUBLIC_URL = ""
     take_again(job)
-    assert sending.send(job.pk, job.fence).left
+    assert sending.send_claimed_job(job.pk, job.fence).left
     job.refresh_from_db()
     assert (job.refused, Campaign.objects.get().paused_reason) == (0, NO_LINK) and not sandbox.books().entries

@@ -23,7 +23,7 @@ from campaigns.engine.claiming.joint import MOST, JointClaims
 from campaigns.engine.claiming.letters import Lease
 from campaigns.engine.claiming.limits import Need
 from campaigns.engine.claiming.permits import Permits
-from campaigns.engine.claiming.rebuild import rebuild
+from campaigns.engine.claiming.rebuild import rebuild_window
 from campaigns.engine.claiming.waiting import Answer, NotGranted, Permitted, WantedClaim
 from campaigns.engine.connections import CLAIMING, Connections, SharedRows
 from campaigns.engine.failover import recovery
@@ -55,7 +55,7 @@ def jobs(number: int, *limits: tuple[int, float], size: int = 5) -> list[Job]:
     """Return this number of leaves of one credential in state SENDING."""
     login = factories.credential(factories.vendor(limits=limits))
     made = [factories.campaign_with_job(size, of=login, status="SENDING", fence=2) for _ in range(number)]
-    throttled(lambda throttle: rebuild(throttle, login.vendor_id, 0))
+    throttled(lambda throttle: rebuild_window(throttle, login.vendor_id, 0))
     return made
 
 
@@ -89,7 +89,7 @@ class Streams:
 
     @property
     def permits(self) -> Permits:
-        return Permits(self._connections.to_redis()[0], self.rows)
+        return Permits(self._connections.redis_stores()[0], self.rows)
 
     def scope(self, job: Job) -> Scope:
         return self._seen[job.pk].scope
@@ -99,7 +99,7 @@ class Streams:
     ) -> Answer:
         if job.pk not in self._seen:
             of = contexts.Read(Lease(job.pk, 2), job.vendor_id, job.credential_id)
-            [self._seen[job.pk]] = await contexts.read(self.rows, [of])
+            [self._seen[job.pk]] = await contexts.read_contexts(self.rows, [of])
         columns = {"cursor": job.first_message, "end": job.end, "closes": None, "claimer": ByCount(), **more}
 
         def begins() -> int:
@@ -111,7 +111,7 @@ class Streams:
             **columns,
         )  # fmt: skip
         seen = self._seen[job.pk]
-        return await self.joint.claim(seen, seen.adoptions, HOLD, ask)
+        return await self.joint.claim_together(seen, seen.adoptions, HOLD, ask)
 
     async def claimed(self, job: Job, **more: Any) -> Answer:
         """Asks until something is granted, as a stream does."""
@@ -135,7 +135,7 @@ class Streams:
     async def see(self, *of: Job) -> None:
         """So that all of them ask in the same moment."""
         reads = [contexts.Read(Lease(job.pk, 2), job.vendor_id, job.credential_id) for job in of]
-        for job, context in zip(of, await contexts.read(self.rows, reads), strict=True):
+        for job, context in zip(of, await contexts.read_contexts(self.rows, reads), strict=True):
             self._seen[job.pk] = context
 
 
@@ -518,14 +518,14 @@ def test_a_locked_vendor_or_credential_holds_up_the_streams_of_no_other_vendor(
 
 async def new_pass(rows: SharedRows, job: Job) -> None:
     lease = Lease(job.pk, 2)
-    begin = await rows.run(lambda connection: claims.new_pass(connection, lease, job.first_message, job.end))
+    begin = await rows.run_with_rows(lambda connection: claims.new_pass(connection, lease, job.first_message, job.end))
     assert begin == job.first_message
 
 
 async def quiet_hours(rows: SharedRows, job: Job) -> None:
     now = timezone.now()
     watch = QuietWatch(job.pk, 2, job.campaign, "sms")
-    await watch.heed(rows.run, range(job.first_message, job.end), now)
+    await watch.put_quiet_off(rows.run_with_rows, range(job.first_message, job.end), now)
     assert watch.until and watch.until > now
 
 
@@ -599,7 +599,7 @@ def test_the_window_holds_a_claim_whose_reply_was_lost_as_the_ledger_does() -> N
         assert isinstance(found, OperationalError) and len(proxy.lost) == 1
     assert numbers(together((job, {"most": 5}))) == [2]
     assert [usage.units for usage in Usage.objects.order_by("pk")] == [5, 2]
-    assert [check.examples for check in audit.run() if check.promise == "P4" and not check.ok] == []
+    assert [check.examples for check in audit.ask_all_questions() if check.promise == "P4" and not check.is_kept] == []
     trail = throttled(lambda throttle: throttle.granted(job.vendor_id, 1))
     assert [(one.given, one.is_used) for one in trail.grants] == [(2, False)], "nobody calls under the other"
 
@@ -624,7 +624,7 @@ def test_claims_and_those_who_hold_many_jobs_never_wait_for_each_other_in_a_circ
     def hold_again_and_again() -> None:
         for _ in range(30):
             with transaction.atomic():
-                lifecycle.hold([job.pk for job in reversed(six)])
+                lifecycle.hold_jobs([job.pk for job in reversed(six)])
 
     async def story(streams: Streams) -> None:
         await streams.see(*six)
@@ -643,7 +643,7 @@ def test_a_takeover_that_lost_a_joint_claim_puts_each_jobs_share_in_doubt() -> N
     assert numbers(found) == [3, 2, 2]
     Claim.objects.all().delete()
     Usage.objects.all().delete()
-    [loss] = recovery.recover(Actor("ann"), "the disk died", since=timezone.now() - timedelta(minutes=1))
+    [loss] = recovery.recover_store(Actor("ann"), "the disk died", since=timezone.now() - timedelta(minutes=1))
     assert (loss.witnessed, loss.calls, loss.messages) == (True, 7, 7)
     doubtful = Message.objects.filter(in_doubt_at__isnull=False)
     doubts = [doubtful.filter(campaign=job.campaign_id).values_list("pk", flat=True) for job in three]
@@ -691,17 +691,17 @@ class Costing(InOrder):
     def need(self, most: int) -> Need:
         return Need(most * self.units, self.units)
 
-    def fitting(self, units: int) -> tuple[int, dict[int, int]]:
+    def fit_messages(self, units: int) -> tuple[int, dict[int, int]]:
         next_one, letters = self.job.first_message + self.granted, units // self.units
         return letters, dict.fromkeys(range(next_one, next_one + letters), self.units)
 
-    async def look_ahead(self, connection: Any, scope: Scope, cursor: int, most: int) -> None:
+    async def read_ahead(self, connection: Any, scope: Scope, cursor: int, most: int) -> None:
         """They are priced already."""
 
     def calls(self, claimed: Any, permits: Any, latest: float) -> list[Any]:
         raise AssertionError("nobody is called")
 
-    def next_cursor(self, calls: Any, end: int) -> int:
+    def cursor_after(self, calls: Any, end: int) -> int:
         raise AssertionError("nobody is called")
 
     def note(self, cursor: int, end: int, want: int) -> str:
@@ -860,7 +860,7 @@ def test_a_stream_that_has_something_else_to_do_leaves_the_queue_at_once() -> No
         waiting = asyncio.create_task(streams.claim(other))
         await asyncio.sleep(0.1)
         assert not waiting.done()
-        streams.joint.leave(Lease(other.pk, 2))
+        streams.joint.leave_queue(Lease(other.pk, 2))
         await asyncio.sleep(0)
         assert waiting.done() and waiting.result() == NotGranted(Wait(0.0))
 

@@ -58,12 +58,12 @@ class Dying:
     def marked(self, claimed: Claimed) -> list[PermittedCall]:
         assert claimed.claim
         calls = [PermittedCall(one, claimed.claim, ("p",) * costs(one.id), 0.0) for one in claimed.messages]
-        self.marks.claimed(calls)
+        self.marks.mark_claimed(calls)
         return calls
 
     def dies(self) -> Path:
         self.journal.map.close()
-        self.journal.leave()
+        self.journal.leave_in_child()
         _with_header(process="0 0 0")(self.journal.path)
         return self.journal.path
 
@@ -84,10 +84,10 @@ def state_of(job: Job) -> tuple[str, int]:
 def test_only_open_calls_are_in_doubt_and_the_job_goes_on_at_once(job: Job, dying: Dying) -> None:
     waits, called, accepted, refused, put_off, stored = dying.claims(job, 6)
     dying.marks.called([called, accepted, refused, put_off, stored])
-    dying.marks.answered(accepted, ACCEPTED)
-    dying.marks.answered(refused, MarkedAnswer("r", "bounce", "5.1.1", "recipient", None))
-    dying.marks.answered(put_off, MarkedAnswer("n", None, None, "vendor", 90.0))
-    dying.marks.stored([stored])
+    dying.marks.keep_answer(accepted, ACCEPTED)
+    dying.marks.keep_answer(refused, MarkedAnswer("r", "bounce", "5.1.1", "recipient", None))
+    dying.marks.keep_answer(put_off, MarkedAnswer("n", None, None, "vendor", 90.0))
+    dying.marks.free_stored([stored])
     fence, path = dying.lease.fence, dying.dies()
     assert journals.read_journals() == [job.pk]
     assert state_of(job) == ("RECOVERING", fence + 1) and not path.exists()
@@ -104,8 +104,8 @@ def test_only_open_calls_are_in_doubt_and_the_job_goes_on_at_once(job: Job, dyin
 def test_a_job_that_was_recovered_by_its_lease_learns_the_same(job: Job, dying: Dying) -> None:
     waits, called, accepted = dying.claims(job, 3)
     dying.marks.called([called, accepted])
-    dying.marks.answered(accepted, ACCEPTED)
-    assert finalizer.recover(job.pk, timedelta()) and sums() == {"in doubt": 3, "waiting": 3}
+    dying.marks.keep_answer(accepted, ACCEPTED)
+    assert finalizer.recover_job(job.pk, timedelta()) and sums() == {"in doubt": 3, "waiting": 3}
     before = state_of(job)
     path = dying.dies()
     assert journals.read_journals() == [] and not path.exists()
@@ -155,7 +155,7 @@ def test_a_stream_whose_store_was_taken_over_since_its_start_proves_nothing_of_c
     lease, claimed = claims_some(job, 2)
     dying.lease, dying.marks = lease, dying.journal.marks_of(lease, dying.journal.adoptions)
     Store.objects.update(adoptions=dying.journal.adoptions + 1)
-    dying.marks.began(dying.journal.adoptions + 1)
+    dying.marks.note_store(dying.journal.adoptions + 1)
     dying.dies()
     assert claimed.claim and journals.read_journals() == []
     assert state_of(job)[0] == "SENDING" and Claim.objects.filter(pk=claimed.claim.id).exists()
@@ -199,7 +199,7 @@ def test_the_journal_of_a_living_process_is_not_read_nor_one_that_another_proces
     [dead] = reading.dead_journals(read_identity)  # its lock is gone with the loop
     for _ in reading.dead_journals(read_identity):
         assert journals.read_journals() == [] and state_of(job)[0] == "SENDING"
-    dead.forget()
+    dead.delete_file()
     assert not path.exists()
     assert journals.read_journals() == []
 
@@ -208,7 +208,7 @@ def test_a_process_that_has_lost_its_lock_by_mistake_is_not_dead(
     job: Job, dying: Dying, caplog: pytest.LogCaptureFixture
 ) -> None:
     dying.claims(job, 1)
-    dying.journal.leave()
+    dying.journal.leave_in_child()
     for _ in range(2):
         assert journals.read_journals() == [] and state_of(job)[0] == "SENDING"
     assert len([line for line in caplog.messages if "has lost its lock" in line]) == 1
@@ -290,7 +290,7 @@ def test_a_journal_that_does_not_fit_proves_nothing(
 ) -> None:
     _, accepted = dying.claims(job, 2)
     dying.marks.called([accepted])
-    dying.marks.answered(accepted, ACCEPTED)
+    dying.marks.keep_answer(accepted, ACCEPTED)
     path = dying.dies()
     if what == "deleted":
         path.unlink()
@@ -302,14 +302,14 @@ def test_a_journal_that_does_not_fit_proves_nothing(
     assert path.exists() is (what in LEFT)
     lines = [line for line in caplog.messages if path.name in line]
     assert len(lines) == (what != "deleted"), "said once"
-    assert finalizer.recover(job.pk, timedelta()) and sums() == {"in doubt": 2, "waiting": 4}
+    assert finalizer.recover_job(job.pk, timedelta()) and sums() == {"in doubt": 2, "waiting": 4}
 
 
 def test_after_a_takeover_of_the_store_only_acceptances_of_known_claims_count(job: Job, dying: Dying) -> None:
     waits, called, accepted, refused = dying.claims(job, 4)
     dying.marks.called([called, accepted, refused])
-    dying.marks.answered(accepted, ACCEPTED)
-    dying.marks.answered(refused, MarkedAnswer("r", "bounce", None, "recipient", None))
+    dying.marks.keep_answer(accepted, ACCEPTED)
+    dying.marks.keep_answer(refused, MarkedAnswer("r", "bounce", None, "recipient", None))
     Store.objects.update(adoptions=Store.objects.get().adoptions + 1)
     dying.dies()
     assert journals.read_journals() == [] and state_of(job)[0] == "SENDING"
@@ -321,7 +321,7 @@ def test_after_a_takeover_an_acceptance_of_a_lost_claim_is_not_believed(job: Job
     """Its ids may mean other messages now."""
     [accepted] = dying.claims(job, 1)
     dying.marks.called([accepted])
-    dying.marks.answered(accepted, ACCEPTED)
+    dying.marks.keep_answer(accepted, ACCEPTED)
     Store.objects.update(adoptions=Store.objects.get().adoptions + 1)
     Claim.objects.all().delete()
     path = dying.dies()
@@ -354,16 +354,16 @@ def _repeated(message: Message) -> None:
 
 
 def _settled_by_a_person(message: Message) -> None:
-    resolve.resolve([message.pk], "sent", "she has seen it", "ann")
+    resolve.resolve_doubts([message.pk], "sent", "she has seen it", "ann")
 
 
 def _reported(message: Message) -> None:
-    by_sender(lambda rows: ground_truth.accept(rows, [(message.pk, "v-9", 0)]))
+    by_sender(lambda rows: ground_truth.accept_messages(rows, [(message.pk, "v-9", 0)]))
 
 
 def _proved_absent_and_suppressed(message: Message) -> None:
     Message.objects.filter(pk=message.pk).update(disproved=message.sent_at)
-    by_sender(lambda rows: ground_truth.suppress(rows, message.pk, "by hand"))
+    by_sender(lambda rows: ground_truth.suppress_doubted(rows, message.pk, "by hand"))
 
 
 @pytest.mark.parametrize("wins", [_repeated, _settled_by_a_person, _reported, _proved_absent_and_suppressed])
@@ -371,7 +371,7 @@ def test_what_was_learned_meanwhile_wins_over_a_mark_that_says_not_called(
     wins: Callable[[Message], None], job: Job, dying: Dying
 ) -> None:
     [waits] = dying.claims(job, 1)
-    assert finalizer.recover(job.pk, timedelta())
+    assert finalizer.recover_job(job.pk, timedelta())
     wins(Message.objects.get(pk=waits.message.id))
     before = Message.objects.values().get(pk=waits.message.id)
     dying.dies()
@@ -400,7 +400,7 @@ def test_nothing_personal_is_in_a_journal(job: Job, dying: Dying) -> None:
         ],
         strict=True,
     ):
-        dying.marks.answered(call, answer)
+        dying.marks.keep_answer(call, answer)
     path = dying.dies()
     content = path.read_bytes()
     recipients = [one.recipient for one in Message.objects.all()]
@@ -418,11 +418,11 @@ def test_a_large_claim_has_several_places_and_they_are_used_again(home: Path) ->
         calls = one.claims(job, number)
         one.marks.called(calls)
         for call in calls:
-            one.marks.answered(call, MarkedAnswer("a", f"v-{call.message.id}", None, None, None))
+            one.marks.keep_answer(call, MarkedAnswer("a", f"v-{call.message.id}", None, None, None))
         assert len(one.journal.free_chunks) == layout.CHUNKS - 3
-        one.marks.stored(calls)
+        one.marks.free_stored(calls)
         assert len(one.journal.free_chunks) == layout.CHUNKS and len(one.journal.free_slots) == layout.SLOTS
-        one.marks.ended()
+        one.marks.give_up_places()
         Claim.objects.all().delete()
         Job.objects.update(status="RECOVERING")
         take_again(job)
@@ -435,7 +435,7 @@ def test_a_large_claim_has_several_places_and_they_are_used_again(home: Path) ->
 def test_calls_without_a_free_place_are_in_doubt_and_so_are_answers_too_long_to_keep(job: Job, dying: Dying) -> None:
     [call] = dying.claims(job, 1)
     dying.marks.called([call])
-    dying.marks.answered(call, MarkedAnswer("a", "v" * layout.SLOT_BYTES, None, None, None))
+    dying.marks.keep_answer(call, MarkedAnswer("a", "v" * layout.SLOT_BYTES, None, None, None))
     dying.dies()
     assert journals.read_journals() == [job.pk] and sums() == {"in doubt": 1, "waiting": 5}
 
@@ -448,7 +448,7 @@ def test_a_sender_makes_a_journal_and_removes_it(home: Path, sandbox: Sandbox) -
         return False
 
     with closing(sender.Sender()) as one:
-        one.send(job.pk, job.fence, stopping)
+        one.send_claimed_job(job.pk, job.fence, stopping)
     assert any(len(names) == 1 and names[0].endswith(layout.SUFFIX) for names in seen)
     assert list(home.iterdir()) == [] and sums() == {"accepted": 40}
 
@@ -476,7 +476,7 @@ def test_where_no_file_can_be_made_mail_goes_out_and_it_is_said_once(
     with no_large_files(), closing(sender.Sender()) as one:
         for _ in range(2):
             job = taken(3, login(sandbox.url))
-            one.send(job.pk, job.fence)
+            one.send_claimed_job(job.pk, job.fence)
     assert len([line for line in caplog.messages if "no journal of calls" in line]) == 1
     assert list(home.iterdir()) == [] and sums() == {"accepted": 6}
 
@@ -492,6 +492,6 @@ def test_where_the_folder_cannot_be_written_mail_goes_out(
 
 def sent_without_journal(sandbox: Sandbox) -> None:
     job = taken(3, login(sandbox.url))
-    sender.send(job.pk, job.fence)
+    sender.send_claimed_job(job.pk, job.fence)
     send_the_rest(job)
     assert sums() == {"accepted": 3} and judge(sandbox.books()) == []

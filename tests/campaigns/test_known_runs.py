@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from campaigns.engine import sending
-from campaigns.engine.finishing.sweep import sweep
+from campaigns.engine.finishing.sweep import run_sweep
 from campaigns.engine.refusal_runs.known_runs import KnownRuns
 from campaigns.engine.refusal_runs.run_rows import RunKey
 from campaigns.models import RefusalRun
@@ -37,8 +37,8 @@ def test_a_part_of_a_run_is_equal_in_a_row_and_not_of_recipients() -> None:
 def test_a_short_run_refuses_one_by_one(recipients: Any, vendor: Any) -> None:
     account = login(vendor.url, concurrency=1)
     job = taken(recipients, account)
-    assert not sending.send(job.pk, job.fence).left and not paused(account)
-    sweep(LEASE)
+    assert not sending.send_claimed_job(job.pk, job.fence).left and not paused(account)
+    run_sweep(LEASE)
     assert failed(job) == 19 and not paused(account)
 
 
@@ -47,7 +47,7 @@ def test_an_acceptance_ends_the_run_and_a_new_one_begins_after_any_number(vendor
     account = login(vendor.url, concurrency=1)
     mixed = [f"{'good' if n % 15 == 14 else 'bad'}{n}@example.org" for n in range(60)]
     job = taken([*mixed, *(f"bad{n}@example.org" for n in range(100, 130))], account)
-    assert sending.send(job.pk, job.fence).left and vendor.calls == 80
+    assert sending.send_claimed_job(job.pk, job.fence).left and vendor.calls == 80
     assert paused(account).startswith("20 messages in a row")
     swept()
     assert failed(job) == 56
@@ -59,7 +59,7 @@ def test_dead_mailboxes_at_the_head_of_a_list_pause_nothing(code: str, vendor: A
     vendor.refusal = {"code": code}
     account = login(vendor.url)
     job = taken([*(f"dead{n}@example.org" for n in range(200)), *(f"good{n}@example.org" for n in range(100))], account)
-    assert not sending.send(job.pk, job.fence).left and not paused(account)
+    assert not sending.send_claimed_job(job.pk, job.fence).left and not paused(account)
     assert failed(job) == 200 and job.accepted == 100 and not RefusalRun.objects.exists()
 
 
@@ -72,7 +72,7 @@ def test_what_a_code_says_of_us_refuses_nobody(refusal: Any, is_paused: bool, ve
     vendor.refusal = refusal
     account = login(vendor.url, concurrency=1)
     job = taken([f"good{n}@example.org" if n < 30 else f"r{n}@example.org" for n in range(90)], account)
-    sent = sending.send(job.pk, job.fence)
+    sent = sending.send_claimed_job(job.pk, job.fence)
     assert sent.left and vendor.calls == 31 and failed(job) == 0 and job.accepted == 30
     assert bool(paused(account)) == is_paused and bool(account.retry_after_until) != is_paused
 
@@ -81,13 +81,13 @@ def test_what_a_code_says_of_us_refuses_nobody(refusal: Any, is_paused: bool, ve
 def test_another_sender_contradicts_a_run(vendor: Any) -> None:
     account = login(vendor.url)
     job = taken(19, account)
-    assert not sending.send(job.pk, job.fence).left
+    assert not sending.send_claimed_job(job.pk, job.fence).left
     assert RefusalRun.objects.get().credential_id == account.pk
     later = taken([f"good{n}@example.org" for n in range(200)], account)
-    with meanwhile(sending.send, later.pk, later.fence) as sent:
+    with meanwhile(sending.send_claimed_job, later.pk, later.fence) as sent:
         assert not sent.result().left
     again = taken(5, account)
-    assert not sending.send(again.pk, again.fence).left and not paused(account)
+    assert not sending.send_claimed_job(again.pk, again.fence).left and not paused(account)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -95,4 +95,4 @@ def test_zero_in_the_settings_bears_any_number(vendor: Any, settings: Any) -> No
     settings.EQUAL_REFUSALS = 0
     account = login(vendor.url)
     job = taken(40, account)
-    assert not sending.send(job.pk, job.fence).left and not paused(account)
+    assert not sending.send_claimed_job(job.pk, job.fence).left and not paused(account)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.django_db
 
 
 def take(job: Any, *said: tuple[str, Any], code: str = "") -> delivery_reports.ReportsStored:
-    return delivery_reports.take(job.vendor_id, [Reported(name, kind, NOON, code=code) for name, kind in said])
+    return delivery_reports.store_reports(job.vendor_id, [Reported(name, kind, NOON, code=code) for name, kind in said])
 
 
 def ends(job: Any) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from campaigns.engine.claiming.leases import LOCKED_SECONDS, Leases, renew
+from campaigns.engine.claiming.leases import LOCKED_SECONDS, Leases, renew_leases
 from campaigns.engine.claiming.letters import Lease
 from campaigns.engine.connections import SharedRows
 from campaigns.engine.finishing import finalizer
@@ -115,7 +115,7 @@ def test_a_lease_that_another_sender_has_taken_or_that_is_over_is_not_renewed() 
     Job.objects.filter(pk=taken.pk).update(fence=3)
     Job.objects.filter(pk=back.pk).update(status="DISPATCHED", heartbeat_at=None)
     Job.objects.filter(pk=stopped.pk).update(status="STOPPED", stopped_at=timezone.now())
-    assert by_sender(lambda rows: renew(rows, leases(jobs))) == set(), "nobody has locked one"
+    assert by_sender(lambda rows: renew_leases(rows, leases(jobs))) == set(), "nobody has locked one"
     assert renewed() == {stopped.pk, well.pk}
 
 
@@ -138,7 +138,7 @@ def test_a_job_that_somebody_has_locked_keeps_no_other_from_being_renewed_and_is
                 assert await asyncio.to_thread(found.result) == []
             await asyncio.to_thread(release)
             await seen(lambda: renewed() == {job.pk for job in (held, too, *free)}, "all are renewed")
-            with meanwhile(finalizer.recover, held.pk, minute) as recovering:
+            with meanwhile(finalizer.recover_job, held.pk, minute) as recovering:
                 assert not await asyncio.to_thread(recovering.result)
             await beats(2)
             tries = rows.statements

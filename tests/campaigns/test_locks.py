@@ -16,7 +16,7 @@ from django.db.transaction import TransactionManagementError
 from django.utils import timezone
 
 from campaigns.engine import audit, ground_truth, lifecycle
-from campaigns.engine.connections import connect
+from campaigns.engine.connections import open_connection
 from campaigns.engine.decisions import Verdict
 from campaigns.engine.doubts import resolve
 from campaigns.engine.finishing import finalizer
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def over_a_connection_of_its_own(verb: Callable[..., Any], *args: Any) -> Any:
     async def run() -> Any:
-        rows = await connect()
+        rows = await open_connection()
         try:
             return await verb(rows, *args)
         finally:
@@ -62,20 +62,20 @@ def counters(job: Job) -> tuple[int, int, int]:
 
 
 def breaches() -> list[str]:
-    return [f"{check.question}: {check.examples}" for check in audit.run() if not check.ok]
+    return [f"{check.question}: {check.examples}" for check in audit.ask_all_questions() if not check.is_kept]
 
 
 @pytest.mark.parametrize("decision", ["failed", "sent", "resend"])
-@pytest.mark.parametrize("verb", [ground_truth.accept, ground_truth.refuse])
+@pytest.mark.parametrize("verb", [ground_truth.accept_messages, ground_truth.refuse_doubted])
 def test_an_answer_that_waits_for_a_persons_decision_counts_no_doubt_twice(verb: Any, decision: str) -> None:
     job = logged(1, [in_doubt()])
     answer = (
         (job.first_message, "v-1", 0)
-        if verb is ground_truth.accept
+        if verb is ground_truth.accept_messages
         else (job.first_message, Refused("bounce", "no such person"))
     )
     with while_it_waits(over_a_connection_of_its_own, verb, [answer]):
-        resolve.resolve([job.first_message], decision, "they rang", "ann")
+        resolve.resolve_doubts([job.first_message], decision, "they rang", "ann")
     before = counters(job)
     recount(job)
     assert before == counters(job)
@@ -87,7 +87,7 @@ def test_a_decision_that_waits_for_an_answer_finds_nothing_to_decide() -> None:
 
     def decide() -> None:
         with pytest.raises(resolve.CannotResolve, match="not in doubt"):
-            resolve.resolve([job.first_message], "failed", "they rang", "ann")
+            resolve.resolve_doubts([job.first_message], "failed", "they rang", "ann")
 
     with while_it_waits(decide), connection.cursor() as cursor:
         lifecycle.hold_around([job.first_message])
@@ -103,7 +103,7 @@ def test_an_answer_that_waits_for_the_recovery_of_its_job_takes_the_doubt_back(a
     Job.objects.filter(pk=job.pk).update(heartbeat_at=timezone.now() - timedelta(hours=1))
     answers = [(job.first_message, answer)]
     with while_it_waits(over_a_connection_of_its_own, calling.answer, lease, claimed.claim, answers):
-        assert finalizer.recover(job.pk, timedelta(minutes=1))
+        assert finalizer.recover_job(job.pk, timedelta(minutes=1))
     rows = Message.objects.filter(campaign=job.campaign)
     found = [rows.filter(**{f"{column}__isnull": False}).count() for column in ("message_id", "error_code")]
     assert counters(job) == (*found, rows.filter(in_doubt_at__isnull=False).count())
@@ -133,7 +133,7 @@ def test_what_goes_out_together_with_a_hold_is_one_transaction() -> None:
         return True
 
     async def holds_while_it_waits(rows: Any) -> None:
-        await lifecycle.holding(rows, "SELECT pg_advisory_xact_lock(11)", {}, jobs=[job.pk])
+        await lifecycle.execute_holding(rows, "SELECT pg_advisory_xact_lock(11)", {}, jobs=[job.pk])
 
     options = {name: word for name, word in connection.get_connection_params().items() if name != "cursor_factory"}
     options.pop("context")
@@ -152,15 +152,15 @@ def test_a_statement_that_fails_while_a_job_is_held_says_so_and_the_connection_g
 
     async def fails(rows: Any) -> Any:
         with pytest.raises(psycopg.errors.DivisionByZero):
-            await lifecycle.holding(rows, "SELECT 1 / 0", {}, jobs=[job.pk])
-        return await (await lifecycle.holding(rows, "SELECT 7", {}, jobs=[job.pk])).fetchone()
+            await lifecycle.execute_holding(rows, "SELECT 1 / 0", {}, jobs=[job.pk])
+        return await (await lifecycle.execute_holding(rows, "SELECT 7", {}, jobs=[job.pk])).fetchone()
 
     assert over_a_connection_of_its_own(fails) == (7,)
 
 
 def test_a_hold_outside_of_a_transaction_is_an_error() -> None:
     with pytest.raises(TransactionManagementError):
-        lifecycle.hold([1])
+        lifecycle.hold_jobs([1])
 
 
 def test_a_family_is_held_from_the_parent_on_whoever_of_it_is_named() -> None:

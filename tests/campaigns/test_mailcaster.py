@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from campaigns.engine.casting.mailcaster import ClaimedJob, claim, idle_casters
+from campaigns.engine.casting.mailcaster import ClaimedJob, claim_next_job, idle_casters
 from campaigns.engine.finishing import sweep
 from campaigns.engine.lifecycle import move
 from campaigns.models import Campaign, Job, Sponsor
@@ -50,7 +50,7 @@ def log(job_id: int) -> None:
 def test_a_claimed_leaf_is_leased_to_its_caster(login: Credential) -> None:
     job = waiting(login, not_before=NOW, waits_for="the rate limit", fence=4)
     one = caster(login)
-    assert claim(one.pk, NOW) == ClaimedJob(job.pk, 5, None)
+    assert claim_next_job(one.pk, NOW) == ClaimedJob(job.pk, 5, None)
     job.refresh_from_db()
     assert (job.status, job.fence, job.mailcaster, job.started_at) == (S.ENQUEUED, 5, one, NOW)
     assert (job.not_before, job.waits_for) == (None, "")
@@ -60,7 +60,7 @@ def test_a_claimed_leaf_is_leased_to_its_caster(login: Credential) -> None:
 @pytest.mark.django_db
 def test_a_job_that_was_put_back_keeps_its_first_start(login: Credential) -> None:
     job = waiting(login, started_at=NOW - timedelta(hours=1), fence=1)
-    assert claim(caster(login).pk, NOW) == ClaimedJob(job.pk, 2, None)
+    assert claim_next_job(caster(login).pk, NOW) == ClaimedJob(job.pk, 2, None)
     job.refresh_from_db()
     assert job.started_at == NOW - timedelta(hours=1)
 
@@ -69,10 +69,10 @@ def test_a_job_that_was_put_back_keeps_its_first_start(login: Credential) -> Non
 def test_a_caster_takes_one_job_at_a_time(login: Credential) -> None:
     waiting(login), waiting(login)
     one = caster(login)
-    first = claim(one.pk, NOW)
-    assert first and claim(one.pk, NOW) is None
+    first = claim_next_job(one.pk, NOW)
+    assert first and claim_next_job(one.pk, NOW) is None
     log(first.job_id)
-    assert claim(one.pk, NOW) is not None
+    assert claim_next_job(one.pk, NOW) is not None
 
 
 @pytest.mark.django_db
@@ -102,7 +102,7 @@ def test_each_kind_has_its_priority_order(login: Credential, kind: str, order: l
         child(assigning, S.RECOVERING).pk: "child recovering",
     }
     one, taken = caster(login, kind), []
-    while claimed := claim(one.pk, NOW):
+    while claimed := claim_next_job(one.pk, NOW):
         parents = {queued.pk: "queued", assigning.pk: "assigning"}
         taken.append(names.get(claimed.job_id) or parents[claimed.parent_id])
         log(claimed.job_id)
@@ -113,7 +113,7 @@ def test_each_kind_has_its_priority_order(login: Credential, kind: str, order: l
 def test_within_a_rank_the_oldest_goes_first(login: Credential) -> None:
     jobs = [waiting(login) for _ in range(3)]
     casters = [caster(login) for _ in range(4)]
-    taken = [claim(one.pk, NOW) for one in casters]
+    taken = [claim_next_job(one.pk, NOW) for one in casters]
     assert [one and one.job_id for one in taken] == [*(job.pk for job in jobs), None]
 
 
@@ -121,7 +121,7 @@ def test_within_a_rank_the_oldest_goes_first(login: Credential) -> None:
 def test_a_leaf_stays_small_when_the_threshold_is_lowered_under_it(login: Credential) -> None:
     job = waiting(login, 90)
     Vendor.objects.update(small_audience_threshold=10)
-    assert claim(caster(login, "small-only").pk, NOW) == ClaimedJob(job.pk, 1, None)
+    assert claim_next_job(caster(login, "small-only").pk, NOW) == ClaimedJob(job.pk, 1, None)
 
 
 @pytest.mark.django_db
@@ -135,8 +135,8 @@ def test_what_is_overdue_is_claimed_to_expire_also_while_the_vendor_and_the_cred
         type(row).objects.filter(pk=row.pk).update(paused=True)
     assert sweep._vendors_waiting() == {login.vendor_id}
     assert idle_casters(login.vendor_id) == [one.pk]
-    assert claim(one.pk, NOW) == ClaimedJob(overdue.pk, 1, None)
-    assert claim(caster(login).pk, NOW) is None
+    assert claim_next_job(one.pk, NOW) == ClaimedJob(overdue.pk, 1, None)
+    assert claim_next_job(caster(login).pk, NOW) is None
     fresh.refresh_from_db()
     assert fresh.status == S.DISPATCHED
     assert sweep._vendors_waiting() == set(), "no notification for what only waits"
@@ -148,21 +148,21 @@ def test_nothing_is_claimed_while_the_vendor_the_credential_or_the_caster_is_off
     one = caster(login)
     for row in (login.vendor, login):
         type(row).objects.filter(pk=row.pk).update(paused=True)
-        assert claim(one.pk, NOW) is None
+        assert claim_next_job(one.pk, NOW) is None
         type(row).objects.filter(pk=row.pk).update(paused=False)
     Mailcaster.objects.update(enabled=False)
-    assert claim(one.pk, NOW) is None
+    assert claim_next_job(one.pk, NOW) is None
     Mailcaster.objects.update(enabled=True)
-    assert claim(one.pk, NOW) is not None
+    assert claim_next_job(one.pk, NOW) is not None
 
 
 @pytest.mark.django_db
 def test_a_job_waits_for_its_time_and_lets_younger_ones_pass(login: Credential) -> None:
     job, younger = waiting(login, not_before=LATER), waiting(login)
     first, second = caster(login), caster(login)
-    assert claim(first.pk, NOW) == ClaimedJob(younger.pk, 1, None)
-    assert claim(second.pk, NOW) is None
-    assert claim(second.pk, LATER) == ClaimedJob(job.pk, 1, None)
+    assert claim_next_job(first.pk, NOW) == ClaimedJob(younger.pk, 1, None)
+    assert claim_next_job(second.pk, NOW) is None
+    assert claim_next_job(second.pk, LATER) == ClaimedJob(job.pk, 1, None)
 
 
 @pytest.mark.django_db
@@ -170,9 +170,9 @@ def test_jobs_of_a_closed_credential_wait_and_those_of_another_go(login: Credent
     job, other = waiting(login), waiting(make.credential(login.vendor))
     Credential.objects.filter(pk=login.pk).update(retry_after_until=LATER)
     first, second = caster(login), caster(login)
-    assert claim(first.pk, NOW) == ClaimedJob(other.pk, 1, None)
-    assert claim(second.pk, NOW) is None
-    assert claim(second.pk, LATER) == ClaimedJob(job.pk, 1, None)
+    assert claim_next_job(first.pk, NOW) == ClaimedJob(other.pk, 1, None)
+    assert claim_next_job(second.pk, NOW) is None
+    assert claim_next_job(second.pk, LATER) == ClaimedJob(job.pk, 1, None)
 
 
 @pytest.mark.django_db
@@ -182,13 +182,13 @@ def test_outside_its_hours_a_campaign_waits_with_a_reason_and_the_next_one_is_ta
     Campaign.objects.filter(pk=closed.pk).update(hours_from=time(20), hours_to=time(8), time_zone="Europe/London")
     Job.objects.filter(pk__in=[job.pk for job in night_owls]).update(campaign=closed)
     one, other = caster(login), caster(login)
-    assert claim(one.pk, NOW) == ClaimedJob(next_one.pk, 1, None)
+    assert claim_next_job(one.pk, NOW) == ClaimedJob(next_one.pk, 1, None)
     opening = datetime(2026, 3, 2, 20, 0, tzinfo=UTC)
     for job in night_owls:
         job.refresh_from_db()
         assert job.not_before == opening and "20:00 Europe/London" in job.waits_for
-    assert claim(other.pk, opening - timedelta(seconds=1)) is None
-    assert claim(other.pk, opening) == ClaimedJob(night_owls[0].pk, 1, None)
+    assert claim_next_job(other.pk, opening - timedelta(seconds=1)) is None
+    assert claim_next_job(other.pk, opening) == ClaimedJob(night_owls[0].pk, 1, None)
 
 
 @pytest.mark.django_db
@@ -196,9 +196,9 @@ def test_before_its_send_time_a_parent_is_not_cut(login: Credential) -> None:
     parent = waiting(login, 500, S.P_QUEUED)
     Campaign.objects.filter(pk=parent.campaign_id).update(send_at=LATER)
     one = caster(login)
-    assert claim(one.pk, NOW) is None
+    assert claim_next_job(one.pk, NOW) is None
     assert not parent.children.exists()
-    found = claim(one.pk, LATER)
+    found = claim_next_job(one.pk, LATER)
     assert found and found.parent_id == parent.pk
 
 
@@ -206,7 +206,7 @@ def test_before_its_send_time_a_parent_is_not_cut(login: Credential) -> None:
 def test_a_child_starts_where_the_last_one_ended(login: Credential) -> None:
     parent = waiting(login, 500, S.P_QUEUED)
     casters = [caster(login) for _ in range(3)]
-    ids = [found.job_id for one in casters if (found := claim(one.pk, NOW))]
+    ids = [found.job_id for one in casters if (found := claim_next_job(one.pk, NOW))]
     first, second, third = Job.objects.filter(pk__in=ids).order_by("pk")
     assert [job.size for job in (first, second, third)] == [50, 45, 40]  # 10 % of 500, 450 and 405
     assert first.first_message == parent.first_message
@@ -222,13 +222,13 @@ def test_an_exclusive_credential_serves_one_campaign_with_all_its_jobs_and_then_
     first, second, other = waiting(mine), waiting(mine), waiting(mine)
     Job.objects.filter(pk=other.pk).update(campaign=first.campaign)
     one, two, three = (caster(login) for _ in range(3))
-    assert claim(one.pk, NOW) == ClaimedJob(first.pk, 1, None)
-    assert claim(two.pk, NOW) == ClaimedJob(other.pk, 1, None)  # the same campaign may have several jobs
-    assert claim(three.pk, NOW) is None
+    assert claim_next_job(one.pk, NOW) == ClaimedJob(first.pk, 1, None)
+    assert claim_next_job(two.pk, NOW) == ClaimedJob(other.pk, 1, None)  # the same campaign may have several jobs
+    assert claim_next_job(three.pk, NOW) is None
     log(first.pk)
-    assert claim(three.pk, NOW) is None
+    assert claim_next_job(three.pk, NOW) is None
     log(other.pk)
-    assert claim(three.pk, NOW) == ClaimedJob(second.pk, 1, None)
+    assert claim_next_job(three.pk, NOW) == ClaimedJob(second.pk, 1, None)
 
 
 @pytest.mark.django_db
@@ -251,9 +251,9 @@ def test_a_job_that_is_under_way_holds_the_exclusive_credential(
     mine = make.credential(login.vendor, exclusive=True)
     waiting(mine, 200, status, **fields)
     waiting(mine)
-    assert claim(caster(login).pk, NOW) is None
+    assert claim_next_job(caster(login).pk, NOW) is None
     Credential.objects.filter(pk=mine.pk).update(exclusive=False)
-    assert claim(caster(login).pk, NOW) is not None
+    assert claim_next_job(caster(login).pk, NOW) is not None
 
 
 @pytest.mark.django_db
@@ -262,7 +262,7 @@ def test_a_job_that_never_started_or_has_ended_holds_nothing(login: Credential, 
     mine = make.credential(login.vendor, exclusive=True)
     waiting(mine, status=status, not_before=LATER)
     job = waiting(mine)
-    assert claim(caster(login).pk, NOW) == ClaimedJob(job.pk, 1, None)
+    assert claim_next_job(caster(login).pk, NOW) == ClaimedJob(job.pk, 1, None)
 
 
 @pytest.mark.django_db
@@ -270,7 +270,7 @@ def test_two_reopened_parents_on_one_exclusive_credential_do_not_wait_for_each_o
     mine = make.credential(login.vendor, exclusive=True)
     older, younger = (waiting(mine, 20, S.P_ASSIGNING) for _ in range(2))
     one, order = caster(login), []
-    while claimed := claim(one.pk, NOW):
+    while claimed := claim_next_job(one.pk, NOW):
         order.append(claimed.parent_id)
         log(claimed.job_id)
         move(Job.objects.filter(pk=claimed.parent_id), "finish")
@@ -285,7 +285,7 @@ def test_casters_wake_in_natural_order_and_only_idle_ones(login: Credential) -> 
     waiting(login)
     assert idle_casters(login.vendor_id) == [made[name] for name in ("7", "MC1", "MC2", "MC10", "fast")]
     waiting(login)
-    claim(made["MC1"], NOW)
+    claim_next_job(made["MC1"], NOW)
     Mailcaster.objects.filter(pk=made["7"]).update(enabled=False)
     assert idle_casters(login.vendor_id) == [made[name] for name in ("MC2", "MC10", "fast")]
 
@@ -298,7 +298,7 @@ def at_once(casters: list[Mailcaster]) -> list[ClaimedJob | None]:
         try:
             connection.ensure_connection()
             gate.wait(timeout=60)
-            return claim(one.pk, NOW)
+            return claim_next_job(one.pk, NOW)
         finally:
             connection.close()
 
@@ -347,7 +347,7 @@ def test_sixteen_pickers_never_have_two_campaigns_on_an_exclusive_credential(log
     def pick(one: Mailcaster) -> None:
         try:
             while Job.objects.exclude(status=S.LOGGED).exists():
-                claimed = claim(one.pk, timezone.now())
+                claimed = claim_next_job(one.pk, timezone.now())
                 seen.append(campaigns_at_work(mine))
                 with freed:
                     if claimed:

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 
 from campaigns.engine.dispatch import nightly
-from campaigns.engine.dispatch.dispatcher import in_batches
+from campaigns.engine.dispatch.dispatcher import dispatch_in_batches
 from campaigns.models import DispatchRun, Job
 from campaigns.models.states import S
 from tests import factories as make
@@ -62,7 +62,7 @@ def rendered(login: Credential, count: int, created: str) -> list[Job]:
     ],
 )
 def test_the_run_that_is_due(zone: str, clock: str, now: str, day: str, due_at: str) -> None:
-    assert nightly.due(evening(zone, clock), at(now)) == (date.fromisoformat(day), at(due_at))
+    assert nightly.latest_due_run(evening(zone, clock), at(now)) == (date.fromisoformat(day), at(due_at))
 
 
 @pytest.mark.parametrize("zone", ["America/New_York", "Europe/London", "Australia/Lord_Howe", "America/Santiago"])
@@ -72,7 +72,7 @@ def test_every_date_of_a_year_is_due_at_exactly_one_moment(zone: str, clock: str
     for hour in range(367 * 24):
         now = at("2026-01-01") + timedelta(hours=hour, minutes=47)
         if hour % 24 == 0 or (now.month in (3, 4, 9, 10, 11) and (now.day <= 8 or now.day >= 24)):
-            found = nightly.due(vendor, now)
+            found = nightly.latest_due_run(vendor, now)
             assert found is not None and found[1] <= now
             moments[found[0]].add(found[1])
     assert all(len(found) == 1 for found in moments.values())
@@ -82,14 +82,17 @@ def test_every_date_of_a_year_is_due_at_exactly_one_moment(zone: str, clock: str
 
 def test_a_vendor_that_works_on_weekdays_has_no_run_at_the_weekend() -> None:
     vendor = evening(weekdays=[1, 2, 3, 4, 5])
-    assert nightly.due(vendor, at("2026-01-18 20:00")) == (date(2026, 1, 16), at("2026-01-16 18:00"))  # a Sunday
-    assert nightly.due(evening(weekdays=[]), at("2026-01-18 20:00")) is None
+    assert nightly.latest_due_run(vendor, at("2026-01-18 20:00")) == (
+        date(2026, 1, 16),
+        at("2026-01-16 18:00"),
+    )  # a Sunday
+    assert nightly.latest_due_run(evening(weekdays=[]), at("2026-01-18 20:00")) is None
 
 
 def test_what_was_due_before_the_vendor_was_known_is_not_due() -> None:
     vendor = evening(created_at=at("2026-01-15 18:01"))
-    assert nightly.due(vendor, at("2026-01-15 20:00")) is None
-    assert nightly.due(vendor, at("2026-01-16 18:00")) == (date(2026, 1, 16), at("2026-01-16 18:00"))
+    assert nightly.latest_due_run(vendor, at("2026-01-15 20:00")) is None
+    assert nightly.latest_due_run(vendor, at("2026-01-16 18:00")) == (date(2026, 1, 16), at("2026-01-16 18:00"))
 
 
 @pytest.mark.django_db
@@ -97,7 +100,7 @@ def test_the_night_takes_what_was_rendered_before_and_only_of_its_vendor() -> No
     login, other = known_since(LONG_AGO), known_since(LONG_AGO)
     before, after = rendered(login, 3, "2026-01-15 17:00"), rendered(login, 1, "2026-01-15 18:00:01")
     elsewhere = rendered(other, 1, "2026-01-15 17:00")
-    done = nightly.run(login.vendor, at("2026-01-15 18:00"), batch=2)
+    done = nightly.run_night(login.vendor, at("2026-01-15 18:00"), batch=2)
     assert (done.jobs, done.vendors) == (3, {login.vendor_id})
     run = DispatchRun.objects.get()
     assert (run.dispatched, run.local_date, run.missed) == (3, date(2026, 1, 15), False)
@@ -111,9 +114,9 @@ def test_however_often_it_is_triggered_there_is_one_run_a_night() -> None:
     login = known_since(LONG_AGO)
     for minute in range(0, 360, 30):
         rendered(login, 1, "2026-01-15 17:00")
-        nightly.run(login.vendor, at("2026-01-15 18:00") + timedelta(minutes=minute))
+        nightly.run_night(login.vendor, at("2026-01-15 18:00") + timedelta(minutes=minute))
     assert DispatchRun.objects.get().dispatched == 1
-    assert nightly.run(login.vendor, at("2026-01-16 18:00")).jobs == 11
+    assert nightly.run_night(login.vendor, at("2026-01-16 18:00")).jobs == 11
     assert DispatchRun.objects.count() == 2
 
 
@@ -121,7 +124,7 @@ def test_however_often_it_is_triggered_there_is_one_run_a_night() -> None:
 def test_nothing_is_due_in_the_morning_of_a_vendor_that_has_had_its_night() -> None:
     login = known_since(at("2026-01-15 09:00"))
     rendered(login, 1, "2026-01-15 09:30")
-    assert nightly.run(login.vendor, at("2026-01-15 17:59")).jobs == 0
+    assert nightly.run_night(login.vendor, at("2026-01-15 17:59")).jobs == 0
     assert not DispatchRun.objects.exists()
 
 
@@ -129,7 +132,7 @@ def test_nothing_is_due_in_the_morning_of_a_vendor_that_has_had_its_night() -> N
 def test_a_night_that_was_slept_through_is_caught_up_within_six_hours() -> None:
     login = known_since(LONG_AGO)
     rendered(login, 1, "2026-01-15 19:00")  # after the time, before the late start
-    assert nightly.run(login.vendor, at("2026-01-16 00:00")).jobs == 1
+    assert nightly.run_night(login.vendor, at("2026-01-16 00:00")).jobs == 1
     run = DispatchRun.objects.get()
     assert (run.due_at, run.started_at) == (at("2026-01-15 18:00"), at("2026-01-16 00:00"))
 
@@ -141,24 +144,24 @@ def test_a_night_missed_for_longer_is_flagged_once_and_the_next_one_takes_its_jo
     login = known_since(LONG_AGO)
     rendered(login, 1, "2026-01-15 17:00")
     for second in (1, 2):
-        assert nightly.run(login.vendor, at(f"2026-01-16 00:00:0{second}")).jobs == 0
+        assert nightly.run_night(login.vendor, at(f"2026-01-16 00:00:0{second}")).jobs == 0
     run = DispatchRun.objects.get()
     assert run.missed and run.started_at is None and run.dispatched == 0
     assert len([line for line in caplog.messages if "was missed" in line]) == 1
-    assert nightly.run(login.vendor, at("2026-01-16 18:00")).jobs == 1
+    assert nightly.run_night(login.vendor, at("2026-01-16 18:00")).jobs == 1
 
 
 @pytest.mark.django_db
 def test_a_run_that_was_cut_short_goes_on_even_after_its_catch_up_time() -> None:
     login = known_since(LONG_AGO)
     jobs = rendered(login, 5, "2026-01-15 17:00")
-    begun = nightly.start(login.vendor, at("2026-01-15 18:00"))
+    begun = nightly.start_due_run(login.vendor, at("2026-01-15 18:00"))
     assert begun is not None
     waiting = Job.objects.filter(status=S.RENDERED)
-    next(in_batches(waiting, login.vendor, at("2026-01-15 18:00"), 2, begun))  # and then its process dies
+    next(dispatch_in_batches(waiting, login.vendor, at("2026-01-15 18:00"), 2, begun))  # and then its process dies
     begun.refresh_from_db()
     assert begun.dispatched == 2 == begun.jobs.count() and begun.finished_at is None
-    assert nightly.run(login.vendor, at("2026-01-16 09:00")).jobs == 3
+    assert nightly.run_night(login.vendor, at("2026-01-16 09:00")).jobs == 3
     begun.refresh_from_db()
     assert begun.dispatched == 5 == begun.jobs.count() and begun.finished_at == at("2026-01-16 09:00")
     assert not Job.objects.filter(pk__in=[job.pk for job in jobs]).exclude(status=S.DISPATCHED).exists()
@@ -167,10 +170,10 @@ def test_a_run_that_was_cut_short_goes_on_even_after_its_catch_up_time() -> None
 @pytest.mark.django_db
 def test_a_run_that_died_a_night_ago_is_finished_before_tonights() -> None:
     login = known_since(LONG_AGO)
-    assert nightly.start(login.vendor, at("2026-01-15 18:00"))
+    assert nightly.start_due_run(login.vendor, at("2026-01-15 18:00"))
     rendered(login, 1, "2026-01-15 17:00")
     rendered(login, 1, "2026-01-16 17:00")
-    assert nightly.run(login.vendor, at("2026-01-16 18:00")).jobs == 2
+    assert nightly.run_night(login.vendor, at("2026-01-16 18:00")).jobs == 2
     runs = DispatchRun.objects.order_by("local_date")
     assert [(run.dispatched, run.finished_at) for run in runs] == [(1, at("2026-01-16 18:00"))] * 2
 
@@ -182,7 +185,7 @@ def test_of_many_triggers_at_once_every_job_is_dispatched_and_counted_once() -> 
 
     def trigger(_: int) -> int:
         try:
-            return nightly.run(login.vendor, at("2026-01-15 18:00"), batch=7).jobs
+            return nightly.run_night(login.vendor, at("2026-01-15 18:00"), batch=7).jobs
         finally:
             connection.close()
 

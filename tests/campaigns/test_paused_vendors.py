@@ -62,7 +62,7 @@ STOPS = pytest.mark.parametrize("stop", [vendor_paused, credential_paused, vendo
 
 def word(*jobs: Job) -> str:
     fresh_rows = Job.objects.filter(pk__in=[job.pk for job in jobs])
-    return labels.of_sum(sum(progress.of_jobs(fresh_rows).values(), start=progress.Progress()))
+    return labels.of_sum(sum(progress.progress_of_jobs(fresh_rows).values(), start=progress.Progress()))
 
 
 @STOPS
@@ -173,7 +173,7 @@ def test_every_door_says_the_same_sentence(stop: Any, admin_client: Client) -> N
     job = Job.objects.get()
     why = stop(job.credential)
     vendor_cache.forget()
-    route = entries.why_not([job.credential_id], 60)
+    route = entries.closed_credentials([job.credential_id], 60)
     (service,) = program.get("services").json()["data"]
     (row,) = dashboard.read().vendors
     (listed,) = [json.loads(line) for line in manage("list_jobs", "--json").splitlines()]
@@ -202,9 +202,9 @@ def test_a_pause_without_a_reason_is_a_sentence_too() -> None:
     Vendor.objects.update(paused=True)
     assert rows.get() == "vendor paused"
     with translation.override("de"):
-        assert show(entries.why_not([login.pk], 60)[login.pk]) == "Anbieter pausiert"
+        assert show(entries.closed_credentials([login.pk], 60)[login.pk]) == "Anbieter pausiert"
         Vendor.objects.update(paused=False)
-        assert show(entries.why_not([login.pk], 60)[login.pk]) == f"Zugang {login.name} pausiert"
+        assert show(entries.closed_credentials([login.pk], 60)[login.pk]) == f"Zugang {login.name} pausiert"
 
 
 class TestLookUp:

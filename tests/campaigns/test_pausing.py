@@ -17,7 +17,7 @@ from campaigns.engine.casting import mailcaster
 from campaigns.engine.claiming.claims import Lease
 from campaigns.engine.decisions import Verdict
 from campaigns.engine.finishing import finalizer
-from campaigns.engine.sending import send
+from campaigns.engine.sending import send_claimed_job
 from campaigns.models import Campaign, Job, Message
 from campaigns.operations import actions, pausing
 from campaigns.reporting.forecast import streams
@@ -48,9 +48,9 @@ def test_nothing_is_called_in_a_pause_what_was_claimed_is_recorded_and_the_rest_
     assert 4 <= early < 120 and sound()
     assert not Message.objects.filter(campaign=job.campaign, sent_at__gt=job.paused_at).exists()
     caster = factories.caster(job.vendor)
-    assert mailcaster.claim(caster.pk, timezone.now()) is None
+    assert mailcaster.claim_next_job(caster.pk, timezone.now()) is None
     sandbox.settings(latency_ms=0)
-    assert not send(job.pk, take_again(job).fence).until  # even one who has it claims nothing
+    assert not send_claimed_job(job.pk, take_again(job).fence).until  # even one who has it claims nothing
     assert len(sandbox.books().accepted) == early
     assert pausing.resume([job.pk], ANN)[0].message == f"job {job.pk}'s campaign goes on"
     sent(take_again(job))
@@ -65,7 +65,7 @@ def test_a_pause_is_the_whole_campaigns_and_doing_it_twice_changes_nothing() -> 
     assert (done.verdict, again.verdict) == (Verdict.DONE, Verdict.ALREADY)
     assert again.message == f"job {top.pk} is paused already: by ann"
     assert len(set(Job.objects.filter(campaign=top.campaign).values_list("paused_at", flat=True)) - {None}) == 1
-    assert progress.of_jobs([Job.objects.get(pk=top.pk)])[top.pk].paused
+    assert progress.progress_of_jobs([Job.objects.get(pk=top.pk)])[top.pk].paused
     (done,) = pausing.resume([cut[0].pk], ANN)
     (again,) = pausing.resume([top.pk], "bob")
     assert (done.verdict, again.verdict, again.message) == (
@@ -103,7 +103,7 @@ def test_a_paused_parent_is_not_cut_and_a_stop_and_a_retry_leave_it_paused() -> 
     top, _ = family(parent="P_ASSIGNING", remaining=10, children=["LOGGED"])
     caster = factories.caster(top.vendor, min_size=2, max_size=2)
     pausing.pause([top.pk], ANN)
-    assert mailcaster.claim(caster.pk, timezone.now()) is None
+    assert mailcaster.claim_next_job(caster.pk, timezone.now()) is None
     assert actions.stop([top.pk], ANN)[0].verdict == Verdict.DONE
     (answer,) = actions.retry([top.pk], by=ANN)
     assert (answer.verdict, answer.message) == (
@@ -113,7 +113,7 @@ def test_a_paused_parent_is_not_cut_and_a_stop_and_a_retry_leave_it_paused() -> 
     assert pausing.resume([top.pk], ANN)[0].verdict == Verdict.DONE
     assert statuses(top) == ["P_STOPPED"]
     assert actions.retry([top.pk], by=ANN)[0].verdict == Verdict.DONE
-    assert mailcaster.claim(caster.pk, timezone.now()) is not None
+    assert mailcaster.claim_next_job(caster.pk, timezone.now()) is not None
 
 
 @pytest.mark.django_db(transaction=True)
@@ -125,9 +125,9 @@ def test_deadlines_pass_in_a_pause(sandbox: Sandbox) -> None:
     for job in (small, large):
         pausing.pause([job.pk], ANN)
         Campaign.objects.filter(pk=job.campaign_id).update(deadline=timezone.now())
-    while claimed := mailcaster.claim(caster.pk, timezone.now()):
-        send(claimed.job_id, claimed.fence)
-        finalizer.finalise(claimed.job_id)
+    while claimed := mailcaster.claim_next_job(caster.pk, timezone.now()):
+        send_claimed_job(claimed.job_id, claimed.fence)
+        finalizer.finalise_job(claimed.job_id)
     finalizer.finish_parent(large.pk)
     assert statuses(small, large) == ["LOGGED", "P_FINISHED"]
     assert [Job.objects.get(pk=job.pk).expired for job in (small, large)] == [5, 7]
@@ -201,5 +201,5 @@ def test_the_audit_finds_a_call_in_a_pause() -> None:
     pausing.pause([job.pk], ANN)
     assert sound()
     factories.claim(job, at=timezone.now() + timedelta(seconds=1))
-    broken = [check.question for check in audit.run() if not check.ok]
+    broken = [check.question for check in audit.ask_all_questions() if not check.is_kept]
     assert "no call was allowed after a stop or in a pause" in broken

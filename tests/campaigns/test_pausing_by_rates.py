@@ -11,7 +11,7 @@ from django.utils import timezone
 from campaigns import tasks
 from campaigns.engine import merging
 from campaigns.engine.pausing import rates
-from campaigns.engine.pausing.rates import Figures, Judged, why
+from campaigns.engine.pausing.rates import Figures, Judged, pause_reason
 from campaigns.models import Campaign, Job, Message, MessageEvent
 from campaigns.models.states import S
 from campaigns.operations import pausing
@@ -89,9 +89,9 @@ def test_the_bad_end_of_a_long_list_is_seen() -> None:
     began = Judged(answered=500_000, refused=5_000)
     well = Figures(accepted=495_950, refused=5_050)
     ill = Figures(accepted=495_900, refused=5_100)
-    assert why(well, began, 8, 0.3) == ""
-    assert why(ill, began, 8, 0.3) == "10.0 % of the latest 1,000 answers are refusals (100); the limit is 8 %"
-    assert why(ill, Judged(), 8, 0.3) == ""  # of all of them it is one in a hundred
+    assert pause_reason(well, began, 8, 0.3) == ""
+    assert pause_reason(ill, began, 8, 0.3) == "10.0 % of the latest 1,000 answers are refusals (100); the limit is 8 %"
+    assert pause_reason(ill, Judged(), 8, 0.3) == ""  # of all of them it is one in a hundred
 
 
 def test_a_new_stretch_begins_after_ten_thousand_answers() -> None:
@@ -125,12 +125,12 @@ def test_a_persons_word_about_the_bad_end_of_a_list_holds_for_what_is_as_bad() -
 
 
 def test_complaints_have_a_limit_of_their_own() -> None:
-    assert why(Figures(accepted=999, complained=9), Judged(), 8, 0.3) == ""
-    assert why(Figures(accepted=1000, complained=3), Judged(), 8, 0.3) == ""
-    shown = why(Figures(accepted=1000, complained=4), Judged(), 8, 0.3)
+    assert pause_reason(Figures(accepted=999, complained=9), Judged(), 8, 0.3) == ""
+    assert pause_reason(Figures(accepted=1000, complained=3), Judged(), 8, 0.3) == ""
+    shown = pause_reason(Figures(accepted=1000, complained=4), Judged(), 8, 0.3)
     assert shown == "0.40 % of 1,000 accepted complained (4); the limit is 0.3 %"
-    assert why(Figures(accepted=1000, complained=4), Judged(complaints=0.4), 8, 0.3) == ""
-    assert why(Figures(accepted=1000, complained=4), Judged(), 8, 0) == ""
+    assert pause_reason(Figures(accepted=1000, complained=4), Judged(complaints=0.4), 8, 0.3) == ""
+    assert pause_reason(Figures(accepted=1000, complained=4), Judged(), 8, 0) == ""
 
 
 @pytest.mark.django_db(transaction=True)
@@ -166,7 +166,7 @@ def test_complaints_and_hard_bounces_are_counted_by_their_events_and_no_other_bo
                 message=message, campaign=job.campaign, resend_no=0, kind=kind, at=timezone.now(), source="test"
             )
     Job.objects.filter(pk=soft.pk).update(bounced=30)
-    assert rates.figures([soft.campaign_id])[soft.campaign_id] == Figures(30, 0, 2, 0)
+    assert rates.read_figures([soft.campaign_id])[soft.campaign_id] == Figures(30, 0, 2, 0)
     assert rates.pause_those_too_high() == [annoyed.campaign_id]
     reason = "3.33 % of 30 accepted complained (1); the limit is 0.3 %"
     assert Campaign.objects.get(pk=annoyed.campaign_id).paused_reason == reason

@@ -21,7 +21,7 @@ def test_a_large_job_is_cut_over_the_casters_and_everyone_gets_it_once(sandbox):
     from campaigns.engine.dispatch import dispatcher
 
     with worker(queues=f"hub,{vendor.queue}"), sweeping():
-        dispatcher.dispatch()
+        dispatcher.dispatch_rendered()
         dispatcher.dispatch_ready()
         notify_vendors([vendor.pk])
         wait_until(lambda: Job.objects.get(pk=parent.pk).status == "P_FINISHED", "the parent is finished")

@@ -138,7 +138,7 @@ def to_claim(job: Job, **more: Any) -> dict[str, Any]:
     return {
         "vendor": job.vendor_id, "limits_version": job.vendor.limits_version, "generation": 0, "hold": 10.0,
         "adoptions": 1, "probe": None, "grant": None, "receivers": None,
-        "credential": job.credential_id, "asked": claims._json(asked),
+        "credential": job.credential_id, "asked": claims._asks_as_json(asked),
     }  # fmt: skip
 
 
@@ -241,7 +241,9 @@ def test_a_pick_reads_the_oldest_of_the_waiting_jobs_only() -> None:
     of = {"campaign_id": job.campaign_id, "sponsor_id": job.sponsor_id, "vendor_id": job.vendor_id}
     row = {"credential_id": job.credential_id, "status": job.status, "first_message": job.first_message, "size": 1}
     Job.objects.bulk_create(Job(**of, **row) for _ in range(2000))
-    statement = casting_queries.PICK.format(rank=casting_queries.Rank((Status.DISPATCHED,)).condition, passed_over="")
+    statement = casting_queries.PICK.format(
+        rank=casting_queries.Rank((Status.DISPATCHED,)).job_condition, passed_over=""
+    )
     params = {"vendor": job.vendor_id, "now": timezone.now(), "soon": timezone.now()}
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE campaigns_job, campaigns_campaign, vendors_credential, vendors_vendor")

@@ -29,29 +29,33 @@ def planned(like: str) -> tuple[int, int]:
 @pytest.mark.django_db
 def test_a_statement_is_parsed_once_and_run_as_often_as_it_is_asked() -> None:
     statement = "SELECT %(left)s::int + %(right)s::int AS of_this_test"
-    assert [prepared.rows(statement, {"left": number, "right": 1}) for number in (1, 2, 3)] == [[(2,)], [(3,)], [(4,)]]
+    assert [prepared.fetch_prepared(statement, {"left": number, "right": 1}) for number in (1, 2, 3)] == [
+        [(2,)],
+        [(3,)],
+        [(4,)],
+    ]
     assert planned("%AS of_this_test") == (1, 3)
 
 
 @pytest.mark.django_db
 def test_an_error_is_one_of_djangos_and_the_connection_goes_on() -> None:
     with pytest.raises(ProgrammingError), transaction.atomic():
-        prepared.rows("SELECT nothing_of_that_name", {})
-    assert prepared.rows("SELECT 1", {}) == [(1,)]
+        prepared.fetch_prepared("SELECT nothing_of_that_name", {})
+    assert prepared.fetch_prepared("SELECT 1", {}) == [(1,)]
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_lost_connection_is_an_error_of_djangos_and_the_next_request_has_a_new_one() -> None:
-    pid = prepared.rows("SELECT pg_backend_pid()", {})[0][0]
+    pid = prepared.fetch_prepared("SELECT pg_backend_pid()", {})[0][0]
     assert connection.connection is not None
     other = connection.copy("default")
     with other.cursor() as cursor:
         cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
     other.close()
     with pytest.raises(DatabaseError):
-        prepared.rows("SELECT pg_backend_pid()", {})
+        prepared.fetch_prepared("SELECT pg_backend_pid()", {})
     connection.close_if_unusable_or_obsolete()
-    assert prepared.rows("SELECT pg_backend_pid()", {})[0][0] != pid
+    assert prepared.fetch_prepared("SELECT pg_backend_pid()", {})[0][0] != pid
 
 
 @pytest.mark.django_db(transaction=True)
@@ -82,7 +86,7 @@ def test_by_key_says_what_the_queryset_says_of_each_row() -> None:
 @pytest.mark.django_db
 def test_it_is_counted_as_djangos_statements_are(django_assert_num_queries: Any) -> None:
     with django_assert_num_queries(1):
-        prepared.rows("SELECT %(number)s::int", {"number": 1})
+        prepared.fetch_prepared("SELECT %(number)s::int", {"number": 1})
 
 
 @pytest.mark.django_db

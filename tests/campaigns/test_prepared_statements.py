@@ -48,9 +48,9 @@ def prepared() -> list[str]:
 
 def claim_and_put_back(caster: Mailcaster) -> int:
     """Its fence. The job is started and waits again, as if nobody had taken it."""
-    claimed = mailcaster.claim(caster.pk, timezone.now())
+    claimed = mailcaster.claim_next_job(caster.pk, timezone.now())
     assert claimed, "it is idle, and a job waits"
-    started = claims.start(claimed.job_id, claimed.fence)
+    started = claims.start_job(claimed.job_id, claimed.fence)
     assert started and started.waits
     Job.objects.filter(pk=claimed.job_id).update(status="DISPATCHED", mailcaster=None, heartbeat_at=None)
     return claimed.fence
@@ -59,9 +59,9 @@ def claim_and_put_back(caster: Mailcaster) -> int:
 def test_a_claim_is_planned_once_in_a_sender_and_anew_elsewhere(threads: DatabaseThreads) -> None:
     caster = factories.caster(factories.vendor())
     factories.campaign_with_job(1, of=factories.credential(caster.vendor), status="DISPATCHED")
-    fences = [threads.run(claim_and_put_back, caster) for _ in range(OFTEN)]
+    fences = [threads.run_function(claim_and_put_back, caster) for _ in range(OFTEN)]
     assert fences == list(range(1, 2 * OFTEN, 2)), "the start counts, too"
-    kept = threads.run(prepared)
+    kept = threads.run_function(prepared)
     for part in ("FROM vendors_mailcaster m", "FROM campaigns_job j", 'UPDATE "campaigns_job"'):
         assert any(part in statement for statement in kept), part
     for _ in range(OFTEN):
@@ -76,10 +76,10 @@ def test_a_column_that_a_migration_adds_meanwhile_makes_no_prepared_claim_fail(
     caster = factories.caster(factories.vendor())
     login = factories.credential(caster.vendor, exclusive=True)
     factories.campaign_with_job(1, of=login, status="DISPATCHED")
-    before = [threads.run(claim_and_put_back, caster) for _ in range(OFTEN)]
+    before = [threads.run_function(claim_and_put_back, caster) for _ in range(OFTEN)]
     with one_more_column(table):
-        assert threads.run(claim_and_put_back, caster) == before[-1] + 2
-    assert threads.run(claim_and_put_back, caster) == before[-1] + 4
+        assert threads.run_function(claim_and_put_back, caster) == before[-1] + 2
+    assert threads.run_function(claim_and_put_back, caster) == before[-1] + 4
 
 
 def test_plans_that_were_made_for_small_tables_read_no_full_one_from_its_beginning(threads: DatabaseThreads) -> None:
@@ -115,8 +115,8 @@ def test_plans_that_were_made_for_small_tables_read_no_full_one_from_its_beginni
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE campaigns_job, campaigns_message")
     for _ in range(OFTEN):
-        threads.run(all_of_a_job)
-    assert threads.run(read_from_the_beginning) == []
+        threads.run_function(all_of_a_job)
+    assert threads.run_function(read_from_the_beginning) == []
 
 
 def test_a_statement_that_fails_leaves_the_next_ones_a_good_connection(threads: DatabaseThreads) -> None:
@@ -128,7 +128,7 @@ def test_a_statement_that_fails_leaves_the_next_ones_a_good_connection(threads: 
             cursor.execute("SELECT size / %s FROM campaigns_job WHERE id = %s", [by, job.pk])
             return int(cursor.fetchone()[0])
 
-    assert [threads.run(divide, 1) for _ in range(OFTEN)] == [1] * OFTEN
+    assert [threads.run_function(divide, 1) for _ in range(OFTEN)] == [1] * OFTEN
     with pytest.raises(Exception, match="division by zero"):
-        threads.run(divide, 0)
-    assert threads.run(divide, 1) == 1
+        threads.run_function(divide, 0)
+    assert threads.run_function(divide, 1) == 1

@@ -8,7 +8,7 @@ from django.utils import timezone
 from campaigns.audience import finding
 from campaigns.engine import audit, sending
 from campaigns.engine.finishing import finalizer
-from campaigns.engine.finishing.sweep import sweep
+from campaigns.engine.finishing.sweep import run_sweep
 from campaigns.engine.refusal_runs import putting_back
 from campaigns.engine.refusal_runs.run_rows import RunKey
 from campaigns.models import Job, Message, RefusalRun, RefusalTail, Resolution
@@ -41,7 +41,7 @@ __all__ = ["no_other_sender", "vendor"]
 def test_the_list_waits_the_reason_is_shown_and_health_suffers(vendor: Any, settings: Any) -> None:
     account = login(vendor.url)
     job = taken(200, account)
-    assert sending.send(job.pk, job.fence).left
+    assert sending.send_claimed_job(job.pk, job.fence).left
     assert "in a row were refused with the same words: E_7113 state 4: check the account" in paused(account)
     assert 20 <= failed(job) <= 20 + CONCURRENCY and job.accepted == 0 and vendor.calls == job.refused
     health = health_store(settings.REDIS_URL).look(account.vendor_id, HealthPolicy.of(account.vendor))
@@ -51,15 +51,15 @@ def test_the_list_waits_the_reason_is_shown_and_health_suffers(vendor: Any, sett
     assert failed(job) == 0 and Message.objects.filter(resend_no=1, error_code=None).count() == refused
     vendor.suspended = False
     resume(account)
-    assert not sending.send(job.pk, take_again(job).fence).left
-    assert finalizer.finalise(job.pk)
+    assert not sending.send_claimed_job(job.pk, take_again(job).fence).left
+    assert finalizer.finalise_job(job.pk)
     job.refresh_from_db()
     assert (job.accepted, job.refused) == (200, 0)
     once = Resolution.objects.filter(decided_by="mailhub").first()
     assert once is not None and once.evidence == "E_7113 state 4"
     [found] = finding.look_for(str(once.message_id), None).messages
     assert "Refused in a row of equal refusals, so it waits again" in [one.what for one in found.happenings]
-    assert not [check for check in audit.run() if not check.ok]
+    assert not [check for check in audit.ask_all_questions() if not check.is_kept]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -68,7 +68,7 @@ def test_it_is_counted_over_all_jobs_and_a_logged_one_sends_again(vendor: Any) -
     jobs = []
     for _ in range(4):
         job = taken(5, account)
-        assert not sending.send(job.pk, job.fence).left and finalizer.finalise(job.pk)
+        assert not sending.send_claimed_job(job.pk, job.fence).left and finalizer.finalise_job(job.pk)
         jobs.append(job)
     assert [failed(job) for job in jobs] == [5] * 4
     swept()
@@ -77,7 +77,7 @@ def test_it_is_counted_over_all_jobs_and_a_logged_one_sends_again(vendor: Any) -
     vendor.suspended = False
     resume(account)
     for job in jobs:
-        assert not sending.send(job.pk, take_again(job).fence).left and finalizer.finalise(job.pk)
+        assert not sending.send_claimed_job(job.pk, take_again(job).fence).left and finalizer.finalise_job(job.pk)
     assert sum(Job.objects.values_list("accepted", flat=True)) == 20
 
 
@@ -87,22 +87,22 @@ def test_calls_that_were_open_when_a_run_was_put_back_belong_to_it(vendor: Any, 
     account = login(vendor.url)
     early = taken([f"slow{n}@example.org" for n in range(3)], account)
     job = taken(40, account)
-    with meanwhile(sending.send, early.pk, early.fence) as open_calls:
+    with meanwhile(sending.send_claimed_job, early.pk, early.fence) as open_calls:
         wait_until(lambda: vendor.calls == 3, "the calls are open")
-        assert sending.send(job.pk, job.fence).left
+        assert sending.send_claimed_job(job.pk, job.fence).left
         swept()
         assert failed(job) == 0 and RefusalTail.objects.get().messages
         if is_resumed:
             resume(account)
         vendor.answers_slow.set()
         open_calls.result()
-    finalizer.finalise(early.pk)
+    finalizer.finalise_job(early.pk)
     assert failed(early) == 3, "refused in the same words, and far too few for a run"
-    wait_until(lambda: sweep(LEASE) and not RefusalTail.objects.exists(), "the tail is put back")
+    wait_until(lambda: run_sweep(LEASE) and not RefusalTail.objects.exists(), "the tail is put back")
     assert failed(early) == 0 and early.status == Status.DISPATCHED
     assert bool(paused(account)) != is_resumed, "what was called before pauses nothing anew"
     assert Resolution.objects.filter(message_id__gte=early.first_message, message_id__lt=early.end).count() == 3
-    assert not [check for check in audit.run() if not check.ok]
+    assert not [check for check in audit.ask_all_questions() if not check.is_kept]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -130,17 +130,17 @@ def test_who_is_refused_again_in_a_persons_retry_pauses_nothing(vendor: Any) -> 
     account = login(vendor.url, concurrency=1)
     mixed = [f"{'good' if n % 10 == 9 else 'bad'}{n}@example.org" for n in range(80)]
     job = taken(mixed, account)
-    assert not sending.send(job.pk, job.fence).left and finalizer.finalise(job.pk)
+    assert not sending.send_claimed_job(job.pk, job.fence).left and finalizer.finalise_job(job.pk)
     assert failed(job) == 72 and not paused(account)
     for _ in range(2):
         actions.retry([job.pk])
-        wait_until(lambda: sweep(LEASE) and failed(job) == 0 and job.status == Status.DISPATCHED, "dispatched")
-        assert not sending.send(job.pk, take_again(job).fence).left and finalizer.finalise(job.pk)
-        sweep(LEASE)
+        wait_until(lambda: run_sweep(LEASE) and failed(job) == 0 and job.status == Status.DISPATCHED, "dispatched")
+        assert not sending.send_claimed_job(job.pk, take_again(job).fence).left and finalizer.finalise_job(job.pk)
+        run_sweep(LEASE)
         assert failed(job) == 72 and not paused(account)
     RefusalRun.objects.all().delete()
     others = taken(30, account)
-    assert sending.send(others.pk, others.fence).left and paused(account).startswith("20 messages in a row")
+    assert sending.send_claimed_job(others.pk, others.fence).left and paused(account).startswith("20 messages in a row")
 
 
 @pytest.mark.django_db(transaction=True)
@@ -152,12 +152,12 @@ def test_a_retry_of_a_whole_list_over_a_suspended_account_pauses_it(vendor: Any,
     Message.objects.filter(id__gte=job.first_message, id__lt=job.end).update(**refused_so(code, ""))
     recount(job)
     Job.objects.filter(pk=job.pk).update(status="SENT")
-    assert finalizer.finalise(job.pk)
+    assert finalizer.finalise_job(job.pk)
     actions.retry([job.pk])
-    wait_until(lambda: sweep(LEASE) and failed(job) == 0 and job.status == Status.DISPATCHED, "dispatched")
-    assert sending.send(job.pk, take_again(job).fence).left
+    wait_until(lambda: run_sweep(LEASE) and failed(job) == 0 and job.status == Status.DISPATCHED, "dispatched")
+    assert sending.send_claimed_job(job.pk, take_again(job).fence).left
     assert "messages in a row were refused" in paused(account)
-    wait_until(lambda: sweep(LEASE) and failed(job) == 0, "put back")
+    wait_until(lambda: run_sweep(LEASE) and failed(job) == 0, "put back")
 
 
 @pytest.mark.django_db(transaction=True)
@@ -169,7 +169,7 @@ def test_a_persons_stop_of_the_parent_holds_for_a_child_that_was_logged_before()
     actions.stop([top.pk], by="ann")
     full_run(top.credential, logged, 20)
     swept()
-    sweep(LEASE)
+    run_sweep(LEASE)
     for job in (top, logged, other):
         job.refresh_from_db()
     assert (logged.status, logged.stopped_by) == ("LOGGED", "ann")
@@ -188,13 +188,13 @@ def test_a_finished_parent_shows_what_waits_again_in_a_stopped_child(stopped: li
     Job.objects.filter(pk__in=[cut[n].pk for n in stopped]).update(stopped_at=timezone.now(), stopped_by="ann")
     full_run(account, top, 20)
     swept()
-    sweep(LEASE)
+    run_sweep(LEASE)
     top.refresh_from_db()
     if len(stopped) == 2:
         assert (top.status, top.stopped_by, top.refused) == ("P_STOPPED", "ann", 0) and top.finished_at
     else:
         assert (top.status, top.finished_at) == ("P_ASSIGNED", None), "its other child sends again"
-    assert not [check for check in audit.run() if not check.ok]
+    assert not [check for check in audit.ask_all_questions() if not check.is_kept]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -202,7 +202,7 @@ def test_a_stopped_job_stays_stopped(vendor: Any) -> None:
     account = login(vendor.url)
     first, second = taken(10, account), taken(10, account)
     for job in (first, second):
-        assert not sending.send(job.pk, job.fence).left and finalizer.finalise(job.pk)
+        assert not sending.send_claimed_job(job.pk, job.fence).left and finalizer.finalise_job(job.pk)
     Job.objects.filter(pk=first.pk).update(stopped_at=first.created_at)
     swept()
     assert (failed(first), first.status) == (0, Status.LOGGED) and Message.objects.filter(
@@ -215,10 +215,10 @@ def test_it_is_counted_over_all_senders_of_a_job_at_five_a_minute(vendor: Any) -
     account = login(vendor.url, (5, 60))
     job = taken(40, account)
     for _ in range(3):
-        assert sending.send(job.pk, job.fence).left and not paused(account)
+        assert sending.send_claimed_job(job.pk, job.fence).left and not paused(account)
         make_older(account.vendor, 70)
         job = take_again(job)
-    assert sending.send(job.pk, job.fence).left and vendor.calls == 20
+    assert sending.send_claimed_job(job.pk, job.fence).left and vendor.calls == 20
     swept()
     assert paused(account).startswith("20 messages in a row") and failed(job) == 0
 
@@ -227,17 +227,17 @@ def test_it_is_counted_over_all_senders_of_a_job_at_five_a_minute(vendor: Any) -
 def test_whoever_resumes_it_gets_past_what_was_refused_before(vendor: Any) -> None:
     account = login(vendor.url, concurrency=1)
     job = taken(60, account)
-    assert sending.send(job.pk, job.fence).left and vendor.calls == 20
+    assert sending.send_claimed_job(job.pk, job.fence).left and vendor.calls == 20
     swept()
     resume(account)
-    assert sending.send(job.pk, take_again(job).fence).left and vendor.calls == 40
+    assert sending.send_claimed_job(job.pk, take_again(job).fence).left and vendor.calls == 40
     swept()
     assert failed(job) == 0, "none of these was put back before"
     resume(account)
-    assert sending.send(job.pk, take_again(job).fence).left and vendor.calls == 60
+    assert sending.send_claimed_job(job.pk, take_again(job).fence).left and vendor.calls == 60
     swept()
     assert failed(job) == 0
     resume(account)
-    assert sending.send(job.pk, take_again(job).fence).left and vendor.calls == 80
+    assert sending.send_claimed_job(job.pk, take_again(job).fence).left and vendor.calls == 80
     swept()
     assert failed(job) == 20, "refused again with the same words after a person had looked: that stands"

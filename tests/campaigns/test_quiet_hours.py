@@ -64,18 +64,18 @@ class TestWhen:
         ],
     )
     def test_by_the_clock_where_the_number_is(self, number: str, now: datetime, opens: datetime | None) -> None:
-        assert NIGHT.opens_at(number, now) == opens
+        assert NIGHT.opening_of_number(number, now) == opens
 
     def test_a_night_whose_end_is_skipped_ends_when_the_clock_moves(self) -> None:
         """In Berlin there is no 02:30 on 29 March 2026: it is 03:30 then."""
         night = QuietHours(time(21), time(2, 30), "UTC")
-        assert night.opens_at(BERLIN, utc(2026, 3, 29, 0, 30)) == utc(2026, 3, 29, 1, 30)
+        assert night.opening_of_number(BERLIN, utc(2026, 3, 29, 0, 30)) == utc(2026, 3, 29, 1, 30)
 
     def test_zones_that_are_never_open_together_are_those_of_the_sponsor(self) -> None:
         most = QuietHours(time(11), time(9), "Europe/London")
         assert len(zones_of(TOLL_FREE)) > 30
-        assert most.opens_at(TOLL_FREE, utc(2026, 1, 15, 9, 30)) is None
-        assert most.opens_at(TOLL_FREE, utc(2026, 1, 15, 12, 0)) == utc(2026, 1, 16, 9)
+        assert most.opening_of_number(TOLL_FREE, utc(2026, 1, 15, 9, 30)) is None
+        assert most.opening_of_number(TOLL_FREE, utc(2026, 1, 15, 12, 0)) == utc(2026, 1, 16, 9)
 
     def test_zones_are_those_that_phonenumbers_says(self) -> None:
         """Of islands with the code +1 it says all of North America; their prefix says more."""
@@ -114,7 +114,7 @@ def test_what_is_called_is_quiet_nowhere_and_what_waits_is_quiet_somewhere(
         return
     hours = QuietHours(start, end, "Asia/Kolkata")
     zones = zones_of(number)
-    opens = hours.opens_at(number, now)
+    opens = hours.opening_of_number(number, now)
     if opens is None:
         here = not any(quiet_there(hours, zone, now) for zone in zones)
         assert here or not quiet_there(hours, hours.zone, now)
@@ -135,13 +135,13 @@ def test_what_is_found_for_all_prefixes_is_right_for_each_number_as_long_as_it_h
     if start == end:
         return
     hours = QuietHours(start, end, "Asia/Kolkata")
-    since, until = hours.steady(now)
+    since, until = hours.steady_interval(now)
     assert since <= now < until <= now + timedelta(minutes=15)
-    found = hours.prefixes(now)
+    found = hours.openings_by_prefix(now)
     digits = number[1:]
     opens = next((found[digits[:n]] for n in range(len(digits), -1, -1) if digits[:n] in found), None)
     at = now + (until - now) * min(later, 0.999)
-    expected = hours.opens_at(number, at)
+    expected = hours.opening_of_number(number, at)
     assert opens == expected
 
 
@@ -171,16 +171,18 @@ class TestSending:
         with Twilio() as server:
             job = taken([NEW_YORK, LONDON, "+442071234568", BERLIN], twilio(server))
             _, hours = quiet(NEW_YORK)
-            sent_some = sender.send(job.pk, job.fence)
+            sent_some = sender.send_claimed_job(job.pk, job.fence)
             rows = {row.recipient: row for row in Message.objects.all()}
-            expected = {to: hours.opens_at(to, timezone.now()) for to in rows}
+            expected = {to: hours.opening_of_number(to, timezone.now()) for to in rows}
             assert expected[NEW_YORK] and not expected[LONDON]
             waits = {to: row.call_after for to, row in rows.items() if not row.dequeued_at}
             assert waits == {to: at for to, at in expected.items() if at}
             assert len(server.books) == len(rows) - len(waits)
             job.refresh_from_db()
             assert sent_some.left and (job.status, job.waits_for) == ("DISPATCHED", WHY)
-            assert job.not_before == min(waits.values()) and not [one for one in audit.run() if not one.ok]
+            assert job.not_before == min(waits.values()) and not [
+                one for one in audit.ask_all_questions() if not one.is_kept
+            ]
             # In the morning.
             Sponsor.objects.update(quiet_from=None, quiet_to=None)
             Message.objects.update(call_after=timezone.now())
@@ -203,8 +205,8 @@ class TestSending:
             job = taken([NEW_YORK], twilio(server))
             _, hours = quiet(NEW_YORK)
             Message.objects.update(put_off_at=timezone.now(), call_after=timezone.now())
-            sender.send(job.pk, job.fence)
-            assert Message.objects.get().call_after == hours.opens_at(NEW_YORK, timezone.now())
+            sender.send_claimed_job(job.pk, job.fence)
+            assert Message.objects.get().call_after == hours.opening_of_number(NEW_YORK, timezone.now())
             job.refresh_from_db()
             assert not server.books and job.waits_for == "some are to be tried again"
 
@@ -213,13 +215,13 @@ class TestSending:
         with Twilio() as server:
             job = taken([NEW_YORK], twilio(server))
             quiet(NEW_YORK)
-            sender.send(job.pk, job.fence)
+            sender.send_claimed_job(job.pk, job.fence)
             other = twilio(server)
             Message.objects.update(call_after=None)
             Job.objects.update(vendor=other.vendor, credential=other, not_before=None)
             job.refresh_from_db()
             take_again(job)
-            sender.send(job.pk, job.fence)
+            sender.send_claimed_job(job.pk, job.fence)
             job.refresh_from_db()
             assert not server.books and job.not_before and Message.objects.get().call_after == job.not_before
 
@@ -227,11 +229,11 @@ class TestSending:
         with Twilio() as server:
             job = taken([NEW_YORK], twilio(server))
             _, hours = quiet(NEW_YORK)
-            sender.send(job.pk, job.fence)
+            sender.send_claimed_job(job.pk, job.fence)
             Campaign.objects.update(deadline=timezone.now())
             job.refresh_from_db()
             job = send_the_rest_at_once(job)
-            row, opens = Message.objects.get(), hours.opens_at(NEW_YORK, timezone.now())
+            row, opens = Message.objects.get(), hours.opening_of_number(NEW_YORK, timezone.now())
             assert opens and row.error_code == "expired" and not server.books and job.expired == 1
             assert row.error_sub_type == f"quiet hours until {opens:%Y-%m-%d %H:%M} UTC"
 
@@ -244,7 +246,7 @@ class TestSending:
         begins = (timezone.now() + timedelta(seconds=75)).replace(second=0, microsecond=0)
         local = begins.astimezone(ZoneInfo("America/New_York"))
         Sponsor.objects.update(quiet_from=local.time(), quiet_to=(local + timedelta(hours=4)).time(), time_zone="UTC")
-        sender.send(job.pk, job.fence)
+        sender.send_claimed_job(job.pk, job.fence)
         called = Message.objects.filter(sent_at__isnull=False)
         assert 0 < called.count() == len(sandbox.books().recipients) < 200
         assert max(called.values_list("sent_at", flat=True)) < begins
@@ -308,8 +310,8 @@ def test_a_session_says_when_it_goes_on() -> None:
         assert program.get(where).json()["due"] is None
         _, hours = quiet(NEW_YORK)
         job = take_again(Job.objects.get())
-        sender.send(job.pk, job.fence)
-        due = hours.opens_at(NEW_YORK, timezone.now())
+        sender.send_claimed_job(job.pk, job.fence)
+        due = hours.opening_of_number(NEW_YORK, timezone.now())
         assert due and datetime.fromisoformat(program.get(where).json()["due"]) == due
         assert not server.books
 
@@ -351,7 +353,7 @@ def test_a_clock_that_is_put_back_into_the_night_makes_a_sender_ask_again() -> N
     watch = QuietWatch(1, 1, campaign, "sms")
     morning = datetime(2026, 6, 1, 8, 5, tzinfo=UTC)
     for now in (morning, morning + timedelta(minutes=1), morning - timedelta(hours=1)):
-        asyncio.run(watch.heed(locking, range(1), now))
+        asyncio.run(watch.put_quiet_off(locking, range(1), now))
     assert len(asked) == 2, "once, and again after the clock was put back"
     assert watch.until and watch.until <= morning
 
@@ -378,6 +380,6 @@ def test_by_each_clock_nobody_is_called_in_quiet_hours_also_where_it_changes(
     for change in changes(zone):
         for minutes in range(-15 * 60, 15 * 60, 5):
             now = change + timedelta(minutes=minutes)
-            opens = quiet.opens_in((zone,), quiet.steady(now)[0])
+            opens = quiet.opens_in((zone,), quiet.steady_interval(now)[0])
             assert (opens is not None) == sleeps(now), now
             assert opens is None or (opens > now and not sleeps(opens)), now

@@ -41,7 +41,7 @@ def test_a_quota_that_is_used_up_in_the_middle_of_a_list_refuses_nobody(reply: s
         known = {"host": "127.0.0.1", "port": port, "tls": "none", "sender": "us@example.org", "concurrency": 2}
         account = factories.credential(factories.vendor(adapter="smtp", settings=known))
         job = taken(to, account)
-        assert sending.send(job.pk, job.fence).left
+        assert sending.send_claimed_job(job.pk, job.fence).left
         job.refresh_from_db()
         account.refresh_from_db()
         assert (job.refused, job.in_doubt) == (0, 0)

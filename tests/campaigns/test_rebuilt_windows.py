@@ -42,7 +42,7 @@ def held_for(job: Job, receiver: str, longest: float = 3600.0) -> tuple[int, int
 
 def merge(job: Job) -> None:
     with transaction.atomic():
-        lifecycle.hold([job.pk])
+        lifecycle.hold_jobs([job.pk])
 
 
 def the_claim(job: Job) -> Claim:
@@ -114,7 +114,7 @@ def test_what_was_claimed_together_ends_job_by_job() -> None:
 
     async def together(rows: Any) -> None:
         asked = [calling.asked(job, Lease(job.pk, job.fence), most=9) for job in (one, two)]
-        await claims.claim(rows, await calling.to_claim(rows, one, Lease(one.pk, one.fence)), asked)
+        await claims.claim_for_jobs(rows, await calling.to_claim(rows, one, Lease(one.pk, one.fence)), asked)
 
     calling.by_sender(together)
     assert Usage.objects.get().units == 5 and held(one) == (0, 5)
@@ -154,7 +154,7 @@ def test_a_receiver_waits_until_the_deadline_for_a_sender_that_was_lost() -> Non
     recovered(job)
     assert held_for(job, "gmail") == (0, 2)
     Job.objects.filter(pk=job.pk).update(status="SENT")
-    assert finalizer.finalise(job.pk) and not Claim.objects.exists()
+    assert finalizer.finalise_job(job.pk) and not Claim.objects.exists()
     assert held_for(job, "gmail") == (0, 2)
 
 
@@ -166,7 +166,7 @@ def test_calls_of_a_sender_that_was_lost_may_be_open_until_their_deadline_whatev
     recovered(job)
     assert held(job) == (0, 3), "which of them were answered is known of its present sender alone"
     Job.objects.filter(pk=job.pk).update(status="SENT")
-    assert finalizer.finalise(job.pk) and not Claim.objects.exists()
+    assert finalizer.finalise_job(job.pk) and not Claim.objects.exists()
     assert held(job) == (0, 3)
 
 
@@ -186,14 +186,14 @@ def test_what_was_claimed_and_never_called_has_ended(verb: str) -> None:
     assert found.claim
     lease, of = Lease(job.pk, job.fence), found.claim
     if verb == "release":
-        calling.by_sender(lambda rows: claims.release(rows, lease, of))
+        calling.by_sender(lambda rows: claims.delete_claim(rows, lease, of))
     elif verb == "put back":
         assert sender.put_back(job.pk, job.fence)
     elif verb == "another pass":
         calling.by_sender(lambda rows: claims.new_pass(rows, lease, job.first_message, job.end))
     else:
         Message.objects.update(dequeued_at=timezone.now(), error_code="expired")
-        assert sender.drain(lease, job.first_message, job.end).done
+        assert sender.drain_job(lease, job.first_message, job.end).done
     assert not Claim.objects.exists() and held(job) == (2, 0)
 
 
@@ -201,7 +201,7 @@ def test_a_call_whose_letter_is_reported_as_delivered_has_arrived() -> None:
     job = sending(2)
     claim(job)
 
-    calling.by_sender(lambda rows: ground_truth.accept(rows, [(job.first_message, "v-1", 0)]))
+    calling.by_sender(lambda rows: ground_truth.accept_messages(rows, [(job.first_message, "v-1", 0)]))
     assert held(job) == (1, 1)
 
 
@@ -238,8 +238,8 @@ def test_a_call_for_a_doubt_may_be_open_until_it_is_told_that_it_has_ended(is_re
 
         async def call(rows: Any) -> bool | None:
             if is_repeat:
-                return await queries.repeat(rows, scope, doubt, 5.0, units=2, young=1e9, closes=None, grant="g")
-            return await queries.look_up(rows, scope, doubt, 5.0, grant="g")
+                return await queries.allow_repeat(rows, scope, doubt, 5.0, units=2, young=1e9, closes=None, grant="g")
+            return await queries.allow_look_up(rows, scope, doubt, 5.0, grant="g")
 
         assert calling.by_sender(call) is True
         units = 2 if is_repeat else 1

@@ -98,10 +98,10 @@ def test_a_route_of_a_sponsor_is_for_no_other_and_comes_before_the_one_for_all()
     manage("route", "add", "mail", one.slug)
     manage("route", "add", "mail", other.slug, "--sponsor", mine.name)
     manage("route", "add", "own", other.slug, "--sponsor", mine.name)
-    found = {who: entries.usable(entries.named(who, "mail"), who)[0].vendor for who in (mine, theirs)}
+    found = {who: entries.usable_credentials(entries.named_route(who, "mail"), who)[0].vendor for who in (mine, theirs)}
     assert found == {mine: other, theirs: one}
     with pytest.raises(NotEntitled):
-        entries.named(theirs, "own")
+        entries.named_route(theirs, "own")
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=8).filter(any))
@@ -122,10 +122,10 @@ def test_campaigns_begin_with_vendors_by_weight_and_the_others_are_in_reserve() 
     assert json.loads(manage("route", "list", "--json"))["by"] == shown
     sponsor = make.sponsor()
     make.entitle([sponsor], [reserve, one, other])
-    route = entries.named(sponsor, "mail")
-    assert {entries.usable(route, sponsor)[0].vendor for _ in range(200)} == {one, other}
+    route = entries.named_route(sponsor, "mail")
+    assert {entries.usable_credentials(route, sponsor)[0].vendor for _ in range(200)} == {one, other}
     Entitlement.objects.exclude(vendor=reserve).delete()
-    assert entries.usable(route, sponsor)[0].vendor == reserve
+    assert entries.usable_credentials(route, sponsor)[0].vendor == reserve
     for weight in ("0", "-1", "1001", "x", "²"):
         with pytest.raises(CommandError, match="a weight is a number from 1 to 1000"):
             manage("route", "set", "mail", f"{one.slug}={weight}")
@@ -199,7 +199,7 @@ def test_the_pages_show_the_route_and_a_person_of_one_sponsor_makes_none_for_all
     parent = make.campaign_with_job(3, of=logins[0], by=sponsor, status="P_QUEUED")
     type(parent.campaign).objects.update(route=route, routed=True)
     close(one)
-    assert moving.reroute(parent.pk).messages == 3
+    assert moving.reroute_parent(parent.pk).messages == 3
     listed = client.get(reverse("admin:campaigns_route_changelist")).content.decode()
     assert "vendor paused: maintenance" in listed
     page = client.get(reverse("admin:campaigns_job_change", args=[parent.pk])).content.decode()
@@ -266,7 +266,7 @@ def test_parts_move_as_long_as_the_quota_has_room() -> None:
 def test_urgent_mail_moves_only_to_a_vendor_where_its_sponsor_may_send_it() -> None:
     job, _one, other = routed(2, MailClass.URGENT)
     assert moving.reroute_due().messages == 0
-    (first, second) = entries.states(job.campaign)
+    (first, second) = entries.route_states(job.campaign)
     assert "maintenance" in first.why
     assert second.why == f"only single letters may be urgent over {other.slug}, and this is a list"
     Entitlement.objects.filter(vendor=other).update(urgent="all")

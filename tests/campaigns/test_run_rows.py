@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from campaigns.engine.connections import connect
+from campaigns.engine.connections import open_connection
 from campaigns.engine.refusal_runs import run_rows
 from campaigns.engine.refusal_runs.known_runs import RunPart
 from campaigns.engine.refusal_runs.run_rows import RunKey
@@ -31,7 +31,7 @@ def noted(account: Credential, job: Job, code: str, numbers: list[int], anew: bo
     part = RunPart(RunKey(account.pk), Refused(code, "state 4"), [job.first_message + n for n in numbers], anew)
 
     async def note() -> None:
-        rows = await connect()
+        rows = await open_connection()
         try:
             await part.note(rows, code, "state 4")
             await run_rows.end_run(rows, RunKey(account.pk), timezone.now() if code == "E_7113" else EPOCH)

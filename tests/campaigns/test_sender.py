@@ -29,8 +29,8 @@ def enqueued(recipients, url, **settings):
 
 def test_every_message_is_accepted_once_and_the_truth_holds_the_vendors_ids(sandbox):
     job = enqueued(300, sandbox.url)
-    assert not sending.send(job.pk, 1).left
-    assert finalizer.finalise(job.pk)
+    assert not sending.send_claimed_job(job.pk, 1).left
+    assert finalizer.finalise_job(job.pk)
     job.refresh_from_db()
     assert (job.status, job.accepted, job.refused, job.in_doubt) == ("LOGGED", 300, 0, 0)
     books = sandbox.books()
@@ -45,8 +45,8 @@ def test_every_message_is_accepted_once_and_the_truth_holds_the_vendors_ids(sand
 def test_refusals_lost_answers_and_waits_end_as_what_they_are(sandbox):
     names = ["bounce", "reject", "lost", "garbage", "error", "errorafter", "tempfail", "delivered"]
     job = enqueued([f"{name}@sandbox.example" for name in names], sandbox.url)
-    assert not sending.send(job.pk, 1).left
-    finalizer.finalise(job.pk)
+    assert not sending.send_claimed_job(job.pk, 1).left
+    finalizer.finalise_job(job.pk)
     job.refresh_from_db()
     assert (job.accepted, job.refused, job.in_doubt) == (2, 2, 4)
     state = {m.recipient.split("@")[0]: m for m in Message.objects.all()}
@@ -60,8 +60,8 @@ def test_what_was_not_called_by_the_deadline_expires_also_while_the_credential_i
     now = timezone.now()
     Campaign.objects.filter(pk=job.campaign_id).update(deadline=now - timedelta(seconds=1))
     Credential.objects.filter(pk=job.credential_id).update(retry_after_until=now + timedelta(hours=9), paused=True)
-    assert not sending.send(job.pk, 1).left
-    finalizer.finalise(job.pk)
+    assert not sending.send_claimed_job(job.pk, 1).left
+    finalizer.finalise_job(job.pk)
     job.refresh_from_db()
     assert (job.status, job.accepted, job.expired) == ("LOGGED", 0, 3)
     assert not sandbox.books().recipients
@@ -106,7 +106,7 @@ def calls_of(job):
 
 def test_one_recipient_that_is_put_off_holds_up_nobody_and_no_sender_waits_for_it(shy):
     job = enqueued(["bob@sandbox.example", "ann@sandbox.example"], shy)
-    sent = sending.send(job.pk, 1)
+    sent = sending.send_claimed_job(job.pk, 1)
     job.refresh_from_db()
     bob = Message.objects.get(sent_at=None)
     assert sent.left and job.status == "DISPATCHED" and job.not_before == sent.until == bob.call_after
@@ -114,13 +114,13 @@ def test_one_recipient_that_is_put_off_holds_up_nobody_and_no_sender_waits_for_i
     assert "tried again" in job.waits_for and job.credential.retry_after_until is None
     assert job.accepted == 1 and calls_of(job) == 2
     again(job, fence=3)
-    assert sending.send(job.pk, 3).until == bob.call_after, "a sender that comes too early calls nobody"
+    assert sending.send_claimed_job(job.pk, 3).until == bob.call_after, "a sender that comes too early calls nobody"
     assert calls_of(job) == 2
 
 
 def test_a_wait_that_the_vendor_names_is_kept_where_it_is_longer(shy):
     job = enqueued(["eve@sandbox.example"], shy)
-    assert sending.send(job.pk, 1).left
+    assert sending.send_claimed_job(job.pk, 1).left
     assert 1700 < called_after(Message.objects.get()) <= 1800
 
 
@@ -129,16 +129,16 @@ def test_a_wait_that_the_vendor_names_is_kept_where_it_is_longer(shy):
 )
 def test_the_wait_grows_from_a_minute_to_an_hour_with_the_time_since_the_first(since, least, most, shy):
     job = enqueued(["bob@sandbox.example"], shy)
-    assert sending.send(job.pk, 1).left
+    assert sending.send_claimed_job(job.pk, 1).left
     Message.objects.update(put_off_at=timezone.now() - timedelta(seconds=since), call_after=None)
     again(job, fence=3)
-    assert sending.send(job.pk, 3).left
+    assert sending.send_claimed_job(job.pk, 3).left
     assert least - 25 < called_after(Message.objects.get()) <= most
 
 
 def test_those_who_are_put_off_together_do_not_come_back_together(shy):
     job = enqueued([f"bob@{n}.sandbox.example" for n in range(30)], shy)
-    assert sending.send(job.pk, 1).left
+    assert sending.send_claimed_job(job.pk, 1).left
     waits = [called_after(message) for message in Message.objects.all()]
     assert max(waits) - min(waits) > 10
 
@@ -146,19 +146,19 @@ def test_those_who_are_put_off_together_do_not_come_back_together(shy):
 def test_whom_the_vendor_puts_off_for_too_long_expires_in_the_end_and_says_since_when(settings, shy):
     """The wait counts from the first time on: a job that is put back and claimed again does not begin it anew."""
     job = enqueued(["ann@sandbox.example", "bob@sandbox.example"], shy)
-    assert sending.send(job.pk, 1).left
+    assert sending.send_claimed_job(job.pk, 1).left
     first = Message.objects.get(sent_at=None).put_off_at
     assert timezone.now() - first < timedelta(minutes=5)
     Message.objects.update(call_after=None)
     again(job, fence=3)
-    assert sending.send(job.pk, 3).left
+    assert sending.send_claimed_job(job.pk, 3).left
     bob = Message.objects.get(sent_at=None)
     assert (bob.error_code, bob.error_sub_type, bob.put_off_at) == (None, None, first)
     settings.PUT_OFF = timedelta(0)
     Message.objects.update(call_after=None)
     again(job, fence=5)
-    assert not sending.send(job.pk, 5).left, "once more, and it was once too often"
-    finalizer.finalise(job.pk)
+    assert not sending.send_claimed_job(job.pk, 5).left, "once more, and it was once too often"
+    finalizer.finalise_job(job.pk)
     job.refresh_from_db()
     assert (job.status, job.accepted, job.expired) == ("LOGGED", 1, 1)
     gone = Message.objects.get(error_code="expired")

@@ -6,11 +6,11 @@ import pytest
 from django.utils import timezone
 
 from campaigns.engine import sending as sender
-from campaigns.engine.casting.mailcaster import ClaimedJob, claim
+from campaigns.engine.casting.mailcaster import ClaimedJob, claim_next_job
 from campaigns.engine.claiming import claims as sending
 from campaigns.engine.claiming.letters import Lease
 from campaigns.engine.finishing import finalizer
-from campaigns.engine.sending_hours import closes_at, opens_at
+from campaigns.engine.sending_hours import campaign_opens_at, closes_at
 from campaigns.models import Campaign, Message
 from tests import factories
 from tests.faults.sending import login, taken
@@ -26,7 +26,7 @@ def test_a_caster_of_its_own_puts_off_what_is_outside_its_hours_and_takes_the_ne
     login = factories.credential(vendor)
     closed, other = (factories.campaign_with_job(status="DISPATCHED", of=login) for _ in range(2))
     Campaign.objects.filter(pk=closed.campaign_id).update(hours_from=time(20), hours_to=time(8), time_zone="UTC")
-    assert claim(vendor.mailcasters.get().pk, NOW) == ClaimedJob(other.pk, 1, None)
+    assert claim_next_job(vendor.mailcasters.get().pk, NOW) == ClaimedJob(other.pk, 1, None)
     closed.refresh_from_db()
     assert closed.not_before == NOW.replace(hour=20) and "20:00 UTC" in closed.waits_for
 
@@ -40,8 +40,8 @@ def test_a_job_outside_its_hours_and_without_a_permit_for_hours_is_taken_at_its_
     night = {"hours_from": time(20), "hours_to": time(8), "time_zone": "Europe/London"}
     Campaign.objects.filter(pk=job.campaign_id).update(deadline=NOW, **night)
     caster = vendor.mailcasters.get()
-    assert claim(caster.pk, NOW - timedelta(seconds=1)) is None
-    assert claim(caster.pk, NOW) == ClaimedJob(job.pk, 1, None)
+    assert claim_next_job(caster.pk, NOW - timedelta(seconds=1)) is None
+    assert claim_next_job(caster.pk, NOW) == ClaimedJob(job.pk, 1, None)
 
 
 @pytest.mark.django_db
@@ -52,10 +52,10 @@ def test_what_is_overdue_but_was_put_back_just_now_holds_up_no_younger_job() -> 
     broken = factories.campaign_with_job(status="DISPATCHED", of=login, not_before=NOW + timedelta(seconds=59))
     other = factories.campaign_with_job(status="DISPATCHED", of=login)
     Campaign.objects.filter(pk=broken.campaign_id).update(deadline=NOW)
-    assert claim(vendor.mailcasters.get().pk, NOW) == ClaimedJob(other.pk, 1, None)
+    assert claim_next_job(vendor.mailcasters.get().pk, NOW) == ClaimedJob(other.pk, 1, None)
     second = factories.caster(vendor, "second", "small-only")
-    assert claim(second.pk, NOW + timedelta(seconds=58)) is None
-    assert claim(second.pk, NOW + timedelta(seconds=59)) == ClaimedJob(broken.pk, 1, None)
+    assert claim_next_job(second.pk, NOW + timedelta(seconds=58)) is None
+    assert claim_next_job(second.pk, NOW + timedelta(seconds=59)) == ClaimedJob(broken.pk, 1, None)
 
 
 @pytest.mark.django_db
@@ -65,7 +65,7 @@ def test_a_deadline_does_not_share_an_exclusive_credential() -> None:
     factories.campaign_with_job(status="SENDING", of=login)
     job = factories.campaign_with_job(status="DISPATCHED", of=login)
     Campaign.objects.filter(pk=job.campaign_id).update(deadline=NOW)
-    assert claim(vendor.mailcasters.get().pk, NOW) is None
+    assert claim_next_job(vendor.mailcasters.get().pk, NOW) is None
 
 
 @pytest.mark.django_db(transaction=True)
@@ -75,8 +75,8 @@ def test_no_call_starts_after_the_deadline_by_the_databases_clock_nor_by_the_ven
     job = taken(200, login(sandbox.url, concurrency=1))
     deadline = timezone.now() + timedelta(seconds=3.5)
     Campaign.objects.filter(pk=job.campaign_id).update(deadline=deadline)
-    assert not sender.send(job.pk, job.fence).left
-    assert finalizer.finalise(job.pk)
+    assert not sender.send_claimed_job(job.pk, job.fence).left
+    assert finalizer.finalise_job(job.pk)
     job.refresh_from_db()
     assert job.accepted + job.expired == 200 and job.expired
     called = list(Message.objects.filter(sent_at__isnull=False).values_list("sent_at", flat=True))
@@ -91,7 +91,7 @@ def test_no_call_starts_after_the_deadline_by_the_databases_clock_nor_by_the_ven
 def test_a_claim_under_a_look_from_before_the_deadline_takes_nothing() -> None:
     import asyncio
 
-    from campaigns.engine.connections import connect
+    from campaigns.engine.connections import open_connection
 
     job = factories.campaign_with_job(2, status="SENDING")
     params = {
@@ -101,12 +101,12 @@ def test_a_claim_under_a_look_from_before_the_deadline_takes_nothing() -> None:
     now = timezone.now()
 
     async def claims() -> list[int]:
-        rows = await connect()
+        rows = await open_connection()
         async with rows:
             later, before = now + timedelta(hours=1), now - timedelta(seconds=1)
             ends = ((before, 0), (later, 0), (None, 1))
             tries = [sending.ToClaim(Lease(job.pk, 1), job.first_message + n, job.end, 1, at) for at, n in ends]
-            return [len(one.messages) for asked in tries for one in await sending.claim(rows, params, [asked])]
+            return [len(one.messages) for asked in tries for one in await sending.claim_for_jobs(rows, params, [asked])]
 
     assert asyncio.run(claims()) == [0, 1, 1]
 
@@ -125,7 +125,7 @@ def test_a_campaign_closes_when_its_hours_end_also_where_clocks_change(zone: str
             now = day
             while now < day + timedelta(days=2):
                 until = now
-                while until - now < timedelta(hours=28) and opens_at(campaign, until) is None:
+                while until - now < timedelta(hours=28) and campaign_opens_at(campaign, until) is None:
                     until += minute
                 if until > now:
                     assert closes_at(campaign, now) == closes_at(campaign, until - minute) == until

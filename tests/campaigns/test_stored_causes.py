@@ -46,7 +46,7 @@ def answer(job: Job, *outcomes: Any) -> list[str | None]:
 def report(job: Job, kind: ReportedKind, at: datetime = NOON, bounce: Bounce = "soft", **said: str) -> str | None:
     """The vendor reports on the job's first letter; returns the cause of its message."""
     reference = messages(job)[0].reference
-    delivery_reports.take(job.vendor_id, [Reported(reference, kind, at, bounce=bounce, **said)])
+    delivery_reports.store_reports(job.vendor_id, [Reported(reference, kind, at, bounce=bounce, **said)])
     return causes(job)[0]
 
 
@@ -66,7 +66,7 @@ def test_a_deferral_has_its_cause_and_keeps_it_if_the_deadline_passes() -> None:
     )  # fmt: skip
     assert answer(job, *outcomes) == ["us", None, None]
     lease = calling.Lease(job.pk, job.fence)
-    calling.by_sender(lambda rows: recording.expire(rows, lease, job.first_message, job.end))
+    calling.by_sender(lambda rows: recording.expire_uncalled(rows, lease, job.first_message, job.end))
     assert [(row.error_code, row.cause) for row in messages(job)] == [
         ("expired", "us"),
         ("expired", None),
@@ -107,26 +107,28 @@ def test_a_sender_of_the_version_before_stores_answers_without_causes() -> None:
             " VALUES (%s, %s, %s, %s, true, %s, 'ra', %s)",
             [job.pk, job.fence, of.pk, of.at, of.messages, ["550", "v-1"]],
         )
-        lifecycle.hold([job.pk])
+        lifecycle.hold_jobs([job.pk])
     assert [(row.error_code, row.cause) for row in messages(job)] == [("550", None), (None, None)]
 
 
 def test_an_acceptance_wins_and_nobody_is_at_fault() -> None:
     job = logged(1, [BLAMED])
-    calling.by_sender(lambda rows: ground_truth.accept(rows, [(job.first_message, "v-1", 0)]))
+    calling.by_sender(lambda rows: ground_truth.accept_messages(rows, [(job.first_message, "v-1", 0)]))
     assert causes(job) == [None]
 
 
 def test_a_refusal_that_settles_a_doubt_has_its_cause() -> None:
     job = logged(1, [in_doubt()])
-    calling.by_sender(lambda rows: ground_truth.refuse(rows, [(job.first_message, Refused("550", "5.1.1", RECIPIENT))]))
+    calling.by_sender(
+        lambda rows: ground_truth.refuse_doubted(rows, [(job.first_message, Refused("550", "5.1.1", RECIPIENT))])
+    )
     assert causes(job) == ["recipient"]
 
 
 @pytest.mark.parametrize(("decision", "cause"), [("failed", "unknown"), ("sent", None), ("resend", None)])
 def test_a_person_who_settles_a_doubt_blames_nobody(decision: str, cause: str | None) -> None:
     job = logged(1, [in_doubt() | {"cause": "vendor"}])
-    resolve.resolve([job.first_message], decision, "they rang", "ann")
+    resolve.resolve_doubts([job.first_message], decision, "they rang", "ann")
     assert causes(job) == [cause]
 
 
@@ -152,7 +154,7 @@ def test_a_lost_sender_leaves_a_doubt_without_the_cause_of_an_earlier_deferral()
     Message.objects.filter(pk=job.first_message).update(cause="capacity", put_off_at=NOON)
     factories.claim(job)
     Job.objects.filter(pk=job.pk).update(heartbeat_at=NOON)
-    assert finalizer.recover(job.pk, timedelta(minutes=1))
+    assert finalizer.recover_job(job.pk, timedelta(minutes=1))
     assert messages(job)[0].in_doubt_at and causes(job) == [None] and Claim.objects.exists()
 
 

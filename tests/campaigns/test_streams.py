@@ -101,7 +101,7 @@ class TestWhatWaits:
         job = dispatched()
         {**KEPT, **GOES}[why](job)
         seen = of(job.vendor)
-        claimed = mailcaster.claim(job.vendor.mailcasters.get().pk, timezone.now())
+        claimed = mailcaster.claim_next_job(job.vendor.mailcasters.get().pk, timezone.now())
         assert (seen.waiting == 1) is (claimed is not None) is (why in GOES), (seen, claimed)
         assert (seen.late == 1) is (why in GOES)
 
@@ -110,7 +110,9 @@ class TestWhatWaits:
     def test_a_mailcaster_waits_for_the_jobs_of_its_kind(self, kind: str, size: int) -> None:
         job = dispatched(kind, size)
         seen = of(job.vendor)
-        assert (seen.waiting == 1) is (mailcaster.claim(job.vendor.mailcasters.get().pk, timezone.now()) is not None)
+        assert (seen.waiting == 1) is (
+            mailcaster.claim_next_job(job.vendor.mailcasters.get().pk, timezone.now()) is not None
+        )
 
     def test_it_waits_since_nothing_else_keeps_it(self) -> None:
         job = dispatched(rate_limited_until=timezone.now() - timedelta(minutes=10))
@@ -136,7 +138,7 @@ class TestWhatWaits:
 
     def test_what_a_mailcaster_has_taken_and_no_sender_has_begun_waits_since_then(self) -> None:
         job = dispatched()
-        assert mailcaster.claim(job.vendor.mailcasters.get().pk, timezone.now()) is not None
+        assert mailcaster.claim_next_job(job.vendor.mailcasters.get().pk, timezone.now()) is not None
         seen = of(job.vendor)
         assert (seen.running, seen.waiting, seen.late) == (0, 1, 0) and seen.oldest < streams.LATE
         Job.objects.filter(pk=job.pk).update(status_at=an_hour_ago(), heartbeat_at=timezone.now())
@@ -201,7 +203,7 @@ def test_the_alarm_comes_when_nobody_takes_a_letter_and_goes_when_a_worker_does(
         call_command("status", "--check")
     assert f"no worker reads the queue {vendor.queue}" in capsys.readouterr().out
     with caplog.at_level(logging.WARNING):
-        sweeper.sweep(HOUR)
+        sweeper.run_sweep(HOUR)
     assert f"not sent: vendor {vendor.slug}: 1 job could be sent" in caplog.text
     with worker(vendor.queue, "hub") as running:
         notify_vendors([vendor.pk])

@@ -19,7 +19,7 @@ def nothing_known() -> None:
 
 
 def forget() -> None:
-    token_keys.known.forget()
+    token_keys.known.forget_value()
 
 
 def test_the_first_need_makes_a_key_and_each_purpose_has_one_of_its_own() -> None:

@@ -15,7 +15,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from campaigns.engine.casting.mailcaster import claim
+from campaigns.engine.casting.mailcaster import claim_next_job
 from campaigns.engine.lifecycle import move
 from campaigns.engine.turns import charges
 from campaigns.engine.turns.order import order_turns
@@ -43,13 +43,13 @@ def letters(login: Credential, by: Sponsor, number: int) -> list[Job]:
 
 def send(caster: Mailcaster) -> int | None:
     """Let the mailcaster take a job, send it, and charge its sponsor. Returns the sponsor."""
-    claimed = claim(caster.pk, NOW)
+    claimed = claim_next_job(caster.pk, NOW)
     if claimed is None:
         return None
     job = Job.objects.get(pk=claimed.job_id)
     mine = Job.objects.filter(pk=job.pk)
     assert move(mine, "send") and move(mine, "drain") and move(mine, "log", mailcaster=None)
-    charges.charge(job.vendor_id, job.sponsor_id, job.size)
+    charges.charge_sponsor(job.vendor_id, job.sponsor_id, job.size)
     return job.sponsor_id
 
 
@@ -79,7 +79,7 @@ def test_within_a_sponsor_the_ranks_and_the_age_decide(login: Credential) -> Non
     mine = caster(login)
     order = []
     while len(order) < 3:
-        claimed = claim(mine.pk, NOW)
+        claimed = claim_next_job(mine.pk, NOW)
         assert claimed
         job = Job.objects.get(pk=claimed.job_id)
         if job.sponsor_id == one.pk:
@@ -87,7 +87,7 @@ def test_within_a_sponsor_the_ranks_and_the_age_decide(login: Credential) -> Non
         move(Job.objects.filter(pk=job.pk), "send")
         move(Job.objects.filter(pk=job.pk), "drain")
         move(Job.objects.filter(pk=job.pk), "log", mailcaster=None)
-        charges.charge(job.vendor_id, job.sponsor_id, job.size)
+        charges.charge_sponsor(job.vendor_id, job.sponsor_id, job.size)
     assert order == [first.pk, second.pk, parent.pk]
 
 
@@ -136,8 +136,8 @@ def test_an_edited_weight_holds_from_the_next_unit_on(login: Credential) -> None
 def test_casters_that_are_free_at_once_are_shared_out(login: Credential) -> None:
     one, other = make.sponsor(), make.sponsor()
     letters(login, one, 20), letters(login, other, 20)
-    charges.charge(login.vendor_id, one.pk, 3, rate=10.0)  # a little ahead, as it was given something just now
-    taken = [claim(caster(login).pk, NOW) for _ in range(6)]
+    charges.charge_sponsor(login.vendor_id, one.pk, 3, rate=10.0)  # a little ahead, as it was given something just now
+    taken = [claim_next_job(caster(login).pk, NOW) for _ in range(6)]
     whose = Counter(Job.objects.get(pk=claimed.job_id).sponsor_id for claimed in taken if claimed)
     assert whose == {one.pk: 3, other.pk: 3}
 
@@ -148,8 +148,8 @@ def test_nobody_has_a_second_leaf_while_another_sponsor_waits_for_its_first(logi
     for weight, sponsor in enumerate(sponsors, start=1):
         weigh(login, sponsor, weight)
         letters(login, sponsor, 4)
-    charges.charge(login.vendor_id, sponsors[0].pk, 300, rate=6.0)
-    taken = [claim(caster(login).pk, NOW) for _ in range(13)]
+    charges.charge_sponsor(login.vendor_id, sponsors[0].pk, 300, rate=6.0)
+    taken = [claim_next_job(caster(login).pk, NOW) for _ in range(13)]
     whose = Counter(Job.objects.get(pk=claimed.job_id).sponsor_id for claimed in taken if claimed)
     assert {*whose} == {one.pk for one in sponsors}
     assert whose.total() == 13 and whose[sponsors[0].pk] == 1, "who is ahead has no second one"
@@ -172,13 +172,13 @@ def test_with_one_sponsor_nothing_is_compared_or_written(login: Credential) -> N
     letters(login, make.sponsor(), 3)
     mine = caster(login)
     with CaptureQueriesContext(connection) as asked:
-        assert claim(mine.pk, NOW)
+        assert claim_next_job(mine.pk, NOW)
     alone = len(asked)
     assert not ClassTurn.objects.exists()
     letters(login, make.sponsor(), 1)
     next_one = caster(login)
     with CaptureQueriesContext(connection) as asked:
-        assert claim(next_one.pk, NOW)
+        assert claim_next_job(next_one.pk, NOW)
     assert len(asked) <= alone
 
 
@@ -211,7 +211,7 @@ def test_an_edit_in_the_admin_leaves_alone_what_was_given(login: Credential, adm
     velma = make.sponsor()
     weigh(login, velma, 1)
     row = SponsorTurn.objects.get(sponsor=velma)
-    charges.charge(login.vendor_id, velma.pk, 12)
+    charges.charge_sponsor(login.vendor_id, velma.pk, 12)
     page = f"/admin/campaigns/sponsorturn/{row.pk}/change/"
     assert admin_client.post(page, {"weight": "0"}).status_code == 200, "the page says what is wrong"
     assert admin_client.post(page, {"weight": "4"}).status_code == 302
@@ -260,8 +260,8 @@ def test_casters_that_choose_at_once_cut_every_message_once(login: Credential) -
             gate.wait(timeout=60)
             taken = []
             for one in casters:
-                charges.charge(login.vendor_id, sponsors[one.pk % 3].pk, 3)
-                claimed = claim(one.pk, NOW)
+                charges.charge_sponsor(login.vendor_id, sponsors[one.pk % 3].pk, 3)
+                claimed = claim_next_job(one.pk, NOW)
                 assert claimed
                 taken.append(claimed.job_id)
             return taken

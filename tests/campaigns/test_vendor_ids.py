@@ -42,11 +42,11 @@ def answer(job: Job, outcomes: Sequence[Outcome]) -> None:
     rows = list(zip(range(job.first_message, job.end), outcomes, strict=True))
     calling.by_sender(lambda connected: calling.answer(connected, Lease(job.pk, claim.fence), of, rows))
     with transaction.atomic():
-        lifecycle.hold([job.pk])  # whoever holds a job merges
+        lifecycle.hold_jobs([job.pk])  # whoever holds a job merges
 
 
 def report(job: Job, *said: tuple[str, Any]) -> delivery_reports.ReportsStored:
-    return delivery_reports.take(job.vendor_id, [Reported("", kind, NOON, name) for name, kind in said], "sms")
+    return delivery_reports.store_reports(job.vendor_id, [Reported("", kind, NOON, name) for name, kind in said], "sms")
 
 
 def stored(job: Job) -> list[str | None]:
@@ -79,7 +79,7 @@ def test_what_is_reported_before_the_answer_of_the_call_waits_and_counts_when_it
     assert delivery_reports.take_waiting() == 0, "it was looked at a moment ago"
     assert take_later() == 1
     assert stored(job)[0] == "delivered" and WaitingReport.objects.get().name == "SM9"
-    assert [check for check in audit.run() if not check.ok] == []
+    assert [check for check in audit.ask_all_questions() if not check.is_kept] == []
 
 
 @pytest.mark.django_db(transaction=True)
@@ -88,7 +88,7 @@ def test_an_acceptance_that_is_learned_later_is_known_too(shape: Any) -> None:
     job = logged(1, [shape])
     Vendor.objects.filter(pk=job.vendor_id).update(reports_by_id=True)
     report(job, ("SM1", "delivered"))
-    calling.by_sender(lambda connected: ground_truth.accept(connected, [(job.first_message, "SM1", 0)]))
+    calling.by_sender(lambda connected: ground_truth.accept_messages(connected, [(job.first_message, "SM1", 0)]))
     assert delivery_reports.take_waiting() == 1 and stored(job) == ["delivered"]
 
 
@@ -101,16 +101,16 @@ def test_an_acceptance_that_comes_after_a_person_sent_it_again_is_of_the_first_s
     of = OpenClaim(claim.pk, claim.at, len(claim.messages))
     answer(job, [InDoubt("cut")])
     Job.objects.filter(pk=job.pk).update(status="LOGGED", fence=2)
-    resolve.resolve([job.first_message], "resend", "they rang", "ann")
+    resolve.resolve_doubts([job.first_message], "resend", "they rang", "ann")
     if how == "a look-up":
-        calling.by_sender(lambda connected: ground_truth.accept(connected, [(job.first_message, "SM0", 0)]))
+        calling.by_sender(lambda connected: ground_truth.accept_messages(connected, [(job.first_message, "SM0", 0)]))
     else:
         late = [(job.first_message, Accepted("SM0"))]
         calling.by_sender(lambda connected: calling.answer(connected, Lease(job.pk, claim.fence), of, late))
         if how == "its sender":
             Job.objects.filter(pk=job.pk).update(status="SENDING", fence=3)
             with transaction.atomic():
-                lifecycle.hold([job.pk])
+                lifecycle.hold_jobs([job.pk])
         else:
             Job.objects.filter(pk=job.pk).update(status="LOGGED", fence=3)
             ground_truth.accept_late([job.pk])
@@ -128,7 +128,7 @@ def test_an_acceptance_of_the_first_sending_is_known_as_that_however_the_second_
     claim = Claim.objects.get(job=job)
     of = OpenClaim(claim.pk, claim.at, len(claim.messages))
     answer(job, [InDoubt("cut")])
-    resolve.resolve([job.first_message], "failed", "never came", "ann")
+    resolve.resolve_doubts([job.first_message], "failed", "never came", "ann")
     Job.objects.filter(pk=job.pk).update(status="LOGGED", fence=2)
     actions.retry([job.pk])
     assert messages(job)[0].resend_no == 1
@@ -141,12 +141,12 @@ def test_an_acceptance_of_the_first_sending_is_known_as_that_however_the_second_
         assert messages(job)[0].resend_no == 2
     else:
         row.update(dequeued_at=now, sent_at=now, in_doubt_at=now)
-        resolve.resolve([job.first_message], "failed", "again", "ann")
+        resolve.resolve_doubts([job.first_message], "failed", "again", "ann")
     late = [(job.first_message, Accepted("SM0"))]
     calling.by_sender(lambda connected: calling.answer(connected, Lease(job.pk, claim.fence), of, late))
     Job.objects.filter(pk=job.pk).update(status="SENDING", fence=4)
     with transaction.atomic():
-        lifecycle.hold([job.pk])
+        lifecycle.hold_jobs([job.pk])
     assert VendorMessageId.objects.values_list("name", "resend_no").get() == ("SM0", 0)
 
 
@@ -221,7 +221,7 @@ def test_what_a_vendor_repeats_waits_once_as_it_was_last_said() -> None:
     job = sending()
     for minute in (1, 3, 2):
         at = NOON + timedelta(minutes=minute)
-        delivery_reports.take(job.vendor_id, [Reported("", "delivered", at, "SM1")] * 2, "sms")
+        delivery_reports.store_reports(job.vendor_id, [Reported("", "delivered", at, "SM1")] * 2, "sms")
     report(job, ("SM1", "bounced"))
     assert sorted(WaitingReport.objects.values_list("kind", "said__at")) == [
         ("bounced", NOON.isoformat()),
@@ -300,7 +300,7 @@ def test_a_report_that_is_repeated_after_a_move_is_of_where_the_vendor_was_calle
 ) -> None:
     job = sending(1)
     for at in (NOON, NOON + timedelta(minutes=minutes)):
-        delivery_reports.take(job.vendor_id, [Reported("", "bounced", at, "SM1", timed=timed)], "sms")
+        delivery_reports.store_reports(job.vendor_id, [Reported("", "bounced", at, "SM1", timed=timed)], "sms")
         moves(job)
     answer(job, [Accepted("SM1")])
     assert take_later() == 1 and stored(job) == ["bounced"], "the call was made before the move"
@@ -313,7 +313,7 @@ def test_a_report_with_our_reference_counts_wherever_the_vendor_is_called_now() 
     answer(job, [InDoubt("cut")])
     moves(job)
     [row] = messages(job)
-    delivery_reports.take(job.vendor_id, [Reported(row.reference, "delivered", NOON, "SM1")], "sms")
+    delivery_reports.store_reports(job.vendor_id, [Reported(row.reference, "delivered", NOON, "SM1")], "sms")
     assert stored(job) == ["delivered"] and messages(job)[0].in_doubt_at is None
     report(job, ("SM1", "bounced"))
     assert stored(job) == ["delivered"], "the id was learned of a call made elsewhere"

@@ -35,7 +35,7 @@ def by_report(cause: str) -> None:
     job = mailed(["ann@yahoo.com"])
     (row,) = messages(job)
     one = Reported(row.reference, "bounced", timezone.now(), note=REPLIES[cause], bounce="hard")
-    delivery_reports.take(job.vendor_id, [one], "vendor")
+    delivery_reports.store_reports(job.vendor_id, [one], "vendor")
 
 
 def by_coded_report(cause: str) -> None:
@@ -43,7 +43,7 @@ def by_coded_report(cause: str) -> None:
     job = mailed(["ann@yahoo.com"])
     (row,) = messages(job)
     one = Reported(row.reference, "bounced", timezone.now(), bounce="hard", code="17", cause=cause)
-    delivery_reports.take(job.vendor_id, [one], "vendor")
+    delivery_reports.store_reports(job.vendor_id, [one], "vendor")
 
 
 def by_stored_refusal(cause: str) -> None:

@@ -79,7 +79,7 @@ def doubted() -> int:
 def begin() -> None:
     with connection.cursor() as cursor:
         cursor.execute(WATCH)
-    dispatcher.dispatch()
+    dispatcher.dispatch_rendered()
     notify_vendors(Vendor.objects.values_list("pk", flat=True))
 
 

@@ -97,7 +97,7 @@ def with_files(folder: Path, own: str = "own") -> list[str]:
 
 def deliver(job: Job) -> None:
     move(Job.objects.filter(pk=job.pk), "enqueue", fence=1, heartbeat_at=timezone.now())
-    assert not sending.send(job.pk, 1).left
+    assert not sending.send_claimed_job(job.pk, 1).left
 
 
 def names(mail: EmailMessage) -> list[str | None]:
@@ -307,7 +307,7 @@ def test_a_vendor_that_cannot_carry_it_is_told_before_anything_is_stored(folder:
     made.save()
     job = Job.objects.latest("id")
     move(Job.objects.filter(pk=job.pk), "enqueue", fence=1, heartbeat_at=timezone.now())
-    assert sending.send(job.pk, 1).left
+    assert sending.send_claimed_job(job.pk, 1).left
     job.refresh_from_db()
     assert "relay carries no attachments any more" in job.waits_for
 
@@ -331,7 +331,7 @@ def test_images_are_told_before_anything_is_stored_where_a_service_shows_none(fo
     login.save()
     job = Job.objects.latest("id")
     move(Job.objects.filter(pk=job.pk), "enqueue", fence=1, heartbeat_at=timezone.now())
-    assert sending.send(job.pk, 1).left
+    assert sending.send_claimed_job(job.pk, 1).left
     job.refresh_from_db()
     assert "relay carries no images any more" in job.waits_for
     (folder / "news.html").write_text("<p>Hello")
@@ -365,14 +365,14 @@ def test_a_repeat_for_a_doubt_is_word_for_word_the_letter_that_was_sent(folder: 
         made.save()
         job = send(folder, *with_files(folder), "--header", "X-A: 1")
         deliver(job)
-        assert finalizer.finalise(job.pk)
+        assert finalizer.finalise_job(job.pk)
         past = timezone.now() - timedelta(hours=1)
         lost = {"dequeued_at": past, "sent_at": past, "in_doubt_at": past, "settle_at": past}
         made.refresh_from_db()
         where = made.destination + job.credential.destination
         Message.objects.update(**lost, message_id=None, delivered_at=None, destination=where)
         Job.objects.filter(pk=job.pk).update(accepted=0, in_doubt=3)
-        reconciler.reconcile()
+        reconciler.reconcile_due_doubts()
     letters = [json.loads(content) for _, _, content in books.requests]
     assert len(letters) == 6 and sorted(map(json.dumps, letters[:3])) == sorted(map(json.dumps, letters[3:]))
     [ann, _] = (letter for letter in letters if letter["recipient"] == "ann@example.org")

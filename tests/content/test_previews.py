@@ -25,7 +25,7 @@ def sponsor() -> None:
 def sent(job: Job, message: Message) -> tuple[str, str, str]:
     """As the sender makes it."""
     type(job.vendor).objects.update(settings={"url": "http://127.0.0.1:9/letters"})
-    leased = letters.load(claims.Lease(job.pk, job.fence))
+    leased = letters.load_leased_job(claims.Lease(job.pk, job.fence))
     letter = leased.letter(ClaimedMessage(message.pk, message.reference, message.recipient, message.params))
     return letter.recipient, letter.subject, letter.body
 

@@ -120,7 +120,7 @@ def test_a_job_over_mailgun_is_called_in_batches_and_each_letter_has_evidence_of
     signed = webhook(event | {"message": {"headers": {"message-id": name}}})
     reported = Described.read_report(signed, ReportSource({"description": "mailgun", "domain": DOMAIN}, ["hush"]))
     assert [report.vendor_id for report in reported] == [one.message_id]
-    assert delivery_reports.take(made.vendor_id, reported, "mailgun").changed == 1
+    assert delivery_reports.store_reports(made.vendor_id, reported, "mailgun").changed == 1
     assert Message.objects.get(pk=one.pk).report == "delivered"
 
 
@@ -132,5 +132,5 @@ def test_a_report_that_names_the_vendors_id_alone_finds_its_letter() -> None:
     request = ReportRequest("POST", "https://mail.example.com/r", {"x-token": "hush"}, BODY.replace(b"7", b'"p-1"', 1))
     reported = Described.read_report(request, ReportSource(settings, ["hush"]))
     assert [(one.reference, one.vendor_id) for one in reported] == [("", "p-1"), ("", "a")]
-    assert delivery_reports.take(made.vendor_id, reported[:1], "pigeon").changed == 1
+    assert delivery_reports.store_reports(made.vendor_id, reported[:1], "pigeon").changed == 1
     assert Message.objects.get().report == "delivered"

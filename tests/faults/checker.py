@@ -101,8 +101,8 @@ def _accepted(calls: Mapping[str, list[BookEntry]], row: Row) -> list[BookEntry]
 
 
 def _by_the_audit(all_checks: bool) -> Iterator[str]:
-    for check in audit.run():
-        if not check.ok and (all_checks or check.promise != "stuck"):
+    for check in audit.ask_all_questions():
+        if not check.is_kept and (all_checks or check.promise != "stuck"):
             yield f"{check.promise}: not so: {check.question} ({check.breaches}: {', '.join(check.examples)})"
 
 

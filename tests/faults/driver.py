@@ -26,7 +26,7 @@ def run(stopping: bool) -> None:
 
     tasks._stopping.value = int(stopping)
     tasks.sweep()
-    dispatcher.dispatch()
+    dispatcher.dispatch_rendered()
     for vendor in Vendor.objects.all():
         tasks.cast(vendor.pk)
     notified: set[tuple[int, int]] = set()
@@ -46,7 +46,7 @@ def fork(request: dict[str, Any]) -> int:
         return child
     code = 1
     try:
-        failpoints.arm(request.get("points", ""))
+        failpoints.arm_failpoints(request.get("points", ""))
         run(bool(request.get("stopping")))
         code = 0
     except BaseException:

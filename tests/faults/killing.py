@@ -19,7 +19,7 @@ def send(jobs: list[tuple[int, int]]) -> None:
     from campaigns.engine.sending import Sender
 
     with closing(Sender(many=True)) as sender, ThreadPoolExecutor(len(jobs)) as threads:
-        list(threads.map(lambda one: sender.send(*one), jobs))
+        list(threads.map(lambda one: sender.send_claimed_job(*one), jobs))
 
 
 def fork(jobs: list[tuple[int, int]]) -> int:

@@ -128,7 +128,7 @@ def an_hour_passes() -> None:
 
 def lose_journals() -> None:
     """Loses what dead senders know of their calls, as with the disk of their container."""
-    for path in layout.folder().glob(f"*{layout.SUFFIX}"):
+    for path in layout.journal_folder().glob(f"*{layout.SUFFIX}"):
         path.unlink()
 
 

@@ -45,8 +45,8 @@ def take_again(job: Job) -> Job:
 
 def sent(job: Job) -> Job:
     """Sends the job until it is LOGGED."""
-    sender.send(job.pk, job.fence)
-    assert finalizer.finalise(job.pk), Job.objects.values("status", "waits_for").get(pk=job.pk)
+    sender.send_claimed_job(job.pk, job.fence)
+    assert finalizer.finalise_job(job.pk), Job.objects.values("status", "waits_for").get(pk=job.pk)
     job.refresh_from_db()
     return job
 
@@ -54,7 +54,7 @@ def sent(job: Job) -> Job:
 def send_the_rest(job: Job) -> Job:
     """Sends the rest of the job, in whatever state a fault has left it; waits as long as the job has to."""
     for _ in range(20):
-        finalizer.finalise(job.pk)
+        finalizer.finalise_job(job.pk)
         job.refresh_from_db()
         if job.status == "LOGGED":
             return job
@@ -62,9 +62,9 @@ def send_the_rest(job: Job) -> Job:
             wait_until(lambda: open_again(job), f"job {job.pk} may go on: {job.waits_for}")
             take_again(job)
         if job.status == "ENQUEUED":
-            sender.send(job.pk, job.fence)
+            sender.send_claimed_job(job.pk, job.fence)
         else:
-            finalizer.recover(job.pk, timedelta())
+            finalizer.recover_job(job.pk, timedelta())
     raise AssertionError(f"job {job.pk} comes to no end: {job.status}, {job.waits_for}")
 
 
@@ -93,7 +93,7 @@ def meanwhile(verb: Callable[..., T], *args: Any) -> Iterator["Future[T]"]:
 def being_sent(job: Job) -> Iterator["Future[Sent]"]:
     """The job is being sent during the block; an error in the block stops the sender."""
     over = threading.Event()
-    with meanwhile(sender.send, job.pk, job.fence, over.is_set) as sending:
+    with meanwhile(sender.send_claimed_job, job.pk, job.fence, over.is_set) as sending:
         try:
             yield sending
         except BaseException:

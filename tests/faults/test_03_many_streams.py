@@ -136,14 +136,14 @@ def test_a_stream_that_raises_harms_no_other_one(sandbox: Sandbox, forgetful: st
     well, ill = taken(40, login(sandbox.url)), taken(40, login(sandbox.url))
     Vendor.objects.filter(pk=ill.vendor_id).update(adapter=forgetful)
     with closing(Sender(many=True)) as sender, ThreadPoolExecutor(2) as threads:
-        going = threads.submit(sender.send, well.pk, well.fence)
+        going = threads.submit(sender.send_claimed_job, well.pk, well.fence)
         calls(sandbox, 1)
         with pytest.raises(ExceptionGroup):
-            threads.submit(sender.send, ill.pk, ill.fence).result()
+            threads.submit(sender.send_claimed_job, ill.pk, ill.fence).result()
         assert not going.done() and not going.result().left
     well.refresh_from_db()
     assert (well.status, well.accepted) == ("SENT", 40)
-    assert finalizer.recover(ill.pk, timedelta())
+    assert finalizer.recover_job(ill.pk, timedelta())
     assert 0 < sums()["in doubt"] <= CONCURRENCY
     Vendor.objects.filter(pk=ill.vendor_id).update(adapter="http")
     for job in (well, ill):
@@ -159,8 +159,10 @@ def test_jobs_that_somebody_has_locked_hold_up_no_other_stream(sandbox: Sandbox,
     free, ids = taken(80, login(sandbox.url)), [job.pk for job in held]
     over = threading.Event()
     with closing(Sender(many=True)) as sender, ExitStack() as stack:
-        waiting = [stack.enter_context(meanwhile(sender.send, job.pk, job.fence, over.is_set)) for job in held]
-        going = stack.enter_context(meanwhile(sender.send, free.pk, free.fence, over.is_set))
+        waiting = [
+            stack.enter_context(meanwhile(sender.send_claimed_job, job.pk, job.fence, over.is_set)) for job in held
+        ]
+        going = stack.enter_context(meanwhile(sender.send_claimed_job, free.pk, free.fence, over.is_set))
         stack.callback(over.set)
         calls(sandbox, 40)
         wait_until(lambda: Job.objects.filter(pk__in=ids, accepted__gt=0).count() == len(ids), "all are streams")

@@ -93,7 +93,7 @@ def test_03_with_a_journal_nobody_waits_for_the_lease_of_a_killed_pool_process_o
 def test_05_a_sender_that_is_asked_to_stop_finishes_its_calls_and_gives_the_rest_back(sandbox: Sandbox) -> None:
     sandbox.settings(latency_ms=200.0)
     job, over = taken(400, login(sandbox.url)), threading.Event()
-    with meanwhile(sender.send, job.pk, job.fence, over.is_set) as sending:
+    with meanwhile(sender.send_claimed_job, job.pk, job.fence, over.is_set) as sending:
         calls(sandbox, 6)
         over.set()
         assert sending.result().left

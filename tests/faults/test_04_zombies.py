@@ -15,7 +15,7 @@ from campaigns.engine import sending as sender
 from campaigns.engine.claiming.claims import Lease
 from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.finishing import finalizer
-from campaigns.engine.lifecycle import merge
+from campaigns.engine.lifecycle import merge_answers
 from campaigns.engine.sending.stream import SLACK
 from campaigns.models import Claim, Job, Message
 from tests.calling import answer, append, by_sender, claim, started
@@ -80,15 +80,15 @@ def test_a_call_that_was_never_made_is_made_although_its_job_was_thought_to_be_t
     job = taken(3, login(vendor.url))
     zombie, lost = claims_some(job, 1)
     Job.objects.filter(pk=job.pk).update(heartbeat_at=timezone.now() - timedelta(hours=1))
-    assert finalizer.recover(job.pk, timedelta(minutes=1))
-    sender.send(job.pk, take_again(job).fence)
+    assert finalizer.recover_job(job.pk, timedelta(minutes=1))
+    sender.send_claimed_job(job.pk, take_again(job).fence)
     assert Job.objects.get(pk=job.pk).status == "SENT" and sums() == {"accepted": 2, "in doubt": 1}
     proves_that_it_called_nobody(zombie, lost)
-    assert not finalizer.finalise(job.pk)
+    assert not finalizer.finalise_job(job.pk)
     assert Job.objects.get(pk=job.pk).status == "READY" and sums() == {"accepted": 2, "waiting": 1}
     dispatcher.dispatch_ready()
-    sender.send(job.pk, take_again(job).fence)
-    assert finalizer.finalise(job.pk)
+    sender.send_claimed_job(job.pk, take_again(job).fence)
+    assert finalizer.finalise_job(job.pk)
     assert judge(vendor.books()) == [] and sums() == {"accepted": 3}
 
 
@@ -102,7 +102,7 @@ def test_what_a_zombie_says_of_its_own_call_says_nothing_of_a_later_one(outcome:
     job = taken(2, login(vendor.url))
     zombie, lost = claims_some(job, 2)
     proves_that_it_called_nobody(zombie, lost)
-    finalizer.recover(job.pk, timedelta())
+    finalizer.recover_job(job.pk, timedelta())
     _, later = claims_some(take_again(job), 1)
     assert later.messages == lost.messages[:1] and sums() == {"in flight": 1, "in doubt": 1}
     before = list(Message.objects.order_by("pk").values())
@@ -115,9 +115,9 @@ def test_what_a_zombie_says_of_its_own_call_says_nothing_of_a_doubt_about_a_late
     job = taken(2, login(vendor.url))
     zombie, lost = claims_some(job, 2)
     proves_that_it_called_nobody(zombie, lost)
-    finalizer.recover(job.pk, timedelta())
+    finalizer.recover_job(job.pk, timedelta())
     claims_some(take_again(job), 1)
-    finalizer.recover(job.pk, timedelta())
+    finalizer.recover_job(job.pk, timedelta())
     before = list(Message.objects.order_by("pk").values())
     proves_that_it_called_nobody(zombie, lost)
     assert list(Message.objects.order_by("pk").values()) == before and sums() == {"in doubt": 2}
@@ -135,7 +135,7 @@ def test_an_acceptance_wins_over_whatever_else_is_said_of_its_message_and_counts
     for outcome in (Accepted("v-1"), other) if first == "accepted" else (other, Accepted("v-1")):
         said = [(claimed.messages[0].id, outcome)]
         by_sender(lambda rows, said=said: say(rows, lease, claimed.claim, said))  # type: ignore[misc]
-    by_sender(lambda rows: merge(rows, [job.pk]))
+    by_sender(lambda rows: merge_answers(rows, [job.pk]))
     job.refresh_from_db()
     assert sums() == {"accepted": 1, "in flight": 1} and (job.accepted, job.refused, job.in_doubt) == (1, 0, 0)
 
@@ -149,7 +149,7 @@ def test_a_call_that_was_never_made_is_not_in_doubt_if_the_sender_dies_in_anothe
     Claim.objects.update(units=[1, 2, 3])
     proves_that_it_called_nobody(lease, lost)
     assert Claim.objects.values_list("messages", "units").get() == ([one.id for one in lost.messages[1:]], [2, 3])
-    assert finalizer.recover(job.pk, timedelta())
+    assert finalizer.recover_job(job.pk, timedelta())
     job.refresh_from_db()
     assert sums() == {"waiting": 1, "in doubt": 2} and (job.in_doubt, job.units) == (2, 5)
 
@@ -158,7 +158,7 @@ def test_a_zombie_claims_nothing_of_a_job_that_another_sender_holds(vendor: Sand
     """It knows today's limits and generation, and the job is being sent; only its fence is an older one."""
     job = taken(2, login(vendor.url))
     old = started(job)
-    finalizer.recover(job.pk, timedelta())
+    finalizer.recover_job(job.pk, timedelta())
     holder = started(take_again(job))
     assert by_sender(lambda rows: claim(rows, job, old)).claim is None and rounds.open_calls() == 0
     [message] = by_sender(lambda rows: claim(rows, job, holder)).messages

@@ -27,13 +27,13 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
 
 def test_07_of_many_finalisers_one_logs(vendor: Sandbox) -> None:
     job = taken(["ann@x.example", "lost@sandbox.example", "bounce@sandbox.example"], login(vendor.url))
-    sending.send(job.pk, job.fence)
+    sending.send_claimed_job(job.pk, job.fence)
     together = Barrier(6)
 
     def finalise(_: int) -> bool:
         try:
             together.wait()
-            return finalizer.finalise(job.pk)
+            return finalizer.finalise_job(job.pk)
         finally:
             connection.close()
 
@@ -57,11 +57,11 @@ def test_08_finalising_touches_no_row_of_another_job_not_even_of_its_campaign(ve
     claimed = by_sender(lambda rows: claim(rows, other, lease, most=2))
     called = [(message.id, Refused("bounce")) for message in claimed.messages[:1]]
     by_sender(lambda rows: append(rows, lease, claimed.claim, called))
-    sending.send(ours.pk, ours.fence)
+    sending.send_claimed_job(ours.pk, ours.fence)
     before = rows(other)
-    assert finalizer.finalise(ours.pk)
+    assert finalizer.finalise_job(ours.pk)
     assert rows(other) == before and list(map(len, before)) == [3, 1, 1]
-    assert finalizer.recover(other.pk, timedelta()) and sums() == {
+    assert finalizer.recover_job(other.pk, timedelta()) and sums() == {
         "accepted": 2,
         "refused": 1,
         "in doubt": 2,
@@ -106,5 +106,5 @@ def test_no_answer_that_an_adapter_makes_up_keeps_its_job_from_being_finalised(
     lease = started(job)
     called = by_sender(lambda rows: claim(rows, job, lease))
     by_sender(lambda rows: append(rows, lease, called.claim, [(called.messages[0].id, outcome)]))
-    assert actions.stop([job.pk])[0].verdict == Verdict.DONE and finalizer.finalise(job.pk)
+    assert actions.stop([job.pk])[0].verdict == Verdict.DONE and finalizer.finalise_job(job.pk)
     assert sums() == Counter([becomes, "waiting"])

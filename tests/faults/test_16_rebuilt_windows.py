@@ -73,7 +73,7 @@ def login(port: int) -> Credential:
 
 def is_sent_at_once(job: Job) -> bool:
     """Whether no sender had to give it back because the window was full for longer than it waits."""
-    left = sending.send(job.pk, job.fence)
+    left = sending.send_claimed_job(job.pk, job.fence)
     job.refresh_from_db()
     assert not left.left, job.waits_for
     return Message.objects.filter(campaign=job.campaign, message_id=None).count() == 0
@@ -119,7 +119,7 @@ def test_16_where_calls_may_be_open_everybody_is_told_until_when(redis: PrivateR
     Usage.objects.update(until=timezone.now() + timedelta(seconds=600))
     flushed(redis)
     job = taken(["b@example.org"], account)
-    left = sending.send(job.pk, job.fence)
+    left = sending.send_claimed_job(job.pk, job.fence)
     least = timezone.now() + timedelta(seconds=500)
     assert left.left and left.until and left.until > least and relay[0].arrivals == {}
     account.refresh_from_db()
@@ -135,7 +135,7 @@ def test_16_where_calls_may_be_open_everybody_is_told_until_when(redis: PrivateR
     # There is no mailcaster here, which would be its first obstacle.
     Job.objects.filter(pk=job.pk).update(status="SENDING", heartbeat_at=timezone.now())
     jobs = list(eta.described(Job.objects.filter(pk=job.pk)))
-    [forecast] = eta.of_jobs(jobs, progress.of_jobs(jobs), timezone.now()).values()
+    [forecast] = eta.of_jobs(jobs, progress.progress_of_jobs(jobs), timezone.now()).values()
     assert forecast.next.startswith(f"{said}, because its windows were")
     [sentence] = probes.list_silent()
     assert sentence.startswith(f"all vendors: {said}") and "because its windows were rebuilt" in sentence

@@ -65,7 +65,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_17_while_redis_cannot_be_reached_nobody_is_called(sandbox: Sandbox, settings: Any) -> None:
     url, settings.REDIS_URL = settings.REDIS_URL, "unix:///nowhere/redis.sock"
     job = taken(5, login(sandbox.url))
-    left = sender.send(job.pk, job.fence)
+    left = sender.send_claimed_job(job.pk, job.fence)
     job.refresh_from_db()
     assert left.left and left.until and "Redis cannot be reached" in job.waits_for
     assert sandbox.books().entries == [] and sums() == {"waiting": 5}
@@ -105,5 +105,5 @@ def test_17_a_sender_keeps_its_job_while_redis_is_away_and_goes_on_by_itself(
         assert not sending.done() and len(sandbox.books().entries) < 80
         redis.restart(keep=False)
         assert not sending.result().left, "the sender has sent the rest"
-    assert finalizer.finalise(job.pk)
+    assert finalizer.finalise_job(job.pk)
     assert judge(sandbox.books(), windows=[(*LIMIT, None)]) == [] and sums() == {"accepted": 80}

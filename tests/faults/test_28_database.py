@@ -53,7 +53,7 @@ def test_14_nobody_is_called_without_a_row_that_says_so(sandbox: Sandbox) -> Non
     with administrator() as tell:
         tell("ALTER DATABASE {} SET default_transaction_read_only = on")
         try:
-            assert sender.send(job.pk, job.fence).left  # its claims come from new connections
+            assert sender.send_claimed_job(job.pk, job.fence).left  # its claims come from new connections
         finally:
             tell("ALTER DATABASE {} RESET default_transaction_read_only")
     assert sandbox.books().entries == [] and sums() == {"waiting": 5}
@@ -111,8 +111,8 @@ def test_29_a_claim_that_may_have_been_committed_starts_no_call(
 ) -> None:
     """The sender knows that it made no call, so nothing is in doubt either."""
     job = taken(10, login(sandbox.url))
-    monkeypatch.setattr(sending, "claim", once_cut_at_the_commit(sending.claim))
-    sender.send(job.pk, job.fence)
+    monkeypatch.setattr(sending, "claim_for_jobs", once_cut_at_the_commit(sending.claim_for_jobs))
+    sender.send_claimed_job(job.pk, job.fence)
     assert sandbox.books().entries == []
     Job.objects.update(not_before=None)
     send_the_rest(job)
@@ -120,7 +120,7 @@ def test_29_a_claim_that_may_have_been_committed_starts_no_call(
     assert sums() == {"accepted": 10}
 
 
-@pytest.mark.parametrize("verb", ["append", "merge"])
+@pytest.mark.parametrize("verb", ["append_results", "merge_answers"])
 def test_29_30_a_result_that_may_have_been_stored_is_stored_again(
     verb: str, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,12 +77,12 @@ def cast(job: Job) -> ClaimedJob | None:
     """Dispatches the job, and lets the vendor's mailcaster take it."""
     attempt(dispatcher.dispatch_ready, [job.pk])
     Job.objects.filter(pk=job.pk).update(not_before=None)
-    return mailcaster.claim(job.vendor.mailcasters.get().pk, job.created_at)
+    return mailcaster.claim_next_job(job.vendor.mailcasters.get().pk, job.created_at)
 
 
 def send(job: Job, stopping: Callable[[], bool] = bool) -> None:
     job.refresh_from_db()
-    sender.send(job.pk, job.fence, stopping)
+    sender.send_claimed_job(job.pk, job.fence, stopping)
 
 
 def is_put_back(job: Job, vendor: Sandbox) -> None:
@@ -99,15 +99,15 @@ def is_stopped(job: Job, vendor: Sandbox) -> None:
     with meanwhile(attempt, send, job) as sending:
         wait_until(lambda: sending.done() or len(vendor.books().entries) > before, "a call is made")
         attempt(actions.stop, [job.pk])
-    attempt(finalizer.finalise, job.pk)
+    attempt(finalizer.finalise_job, job.pk)
 
 
 def is_drained(job: Job, vendor: Sandbox) -> None:
     """Drains the job, whole or as a parent's only child."""
     claimed = attempt(cast, job)
     if claimed:
-        attempt(sender.send, claimed.job_id, claimed.fence)
-        attempt(finalizer.finalise, claimed.job_id)
+        attempt(sender.send_claimed_job, claimed.job_id, claimed.fence)
+        attempt(finalizer.finalise_job, claimed.job_id)
         attempt(finalizer.finish_parent, job.pk)
 
 
@@ -115,7 +115,7 @@ def is_settled(job: Job, vendor: Sandbox) -> None:
     """Reconcile twice, for doubts without an answer the first time."""
     for _ in range(2):
         attempt(time_passes)
-        attempt(reconciler.reconcile)
+        attempt(reconciler.reconcile_due_doubts)
 
 
 def time_passes() -> None:
@@ -127,17 +127,17 @@ def time_passes() -> None:
 
 
 def sweep() -> None:
-    recovery.sweep(NOW)
+    recovery.run_sweep(NOW)
 
 
 def sweep_and_send() -> None:
     """The sweep's notifications are received, as tasks.sweep sends them."""
-    swept = recovery.sweep(NOW)
+    swept = recovery.run_sweep(NOW)
     claimed = [(job.pk, job.fence) for job in swept.unanswered]
     casters = [caster for vendor_id in swept.vendors_waiting for caster in mailcaster.idle_casters(vendor_id)]
-    found = (mailcaster.claim(caster, timezone.now()) for caster in casters)
+    found = (mailcaster.claim_next_job(caster, timezone.now()) for caster in casters)
     for job_id, fence in [*claimed, *((one.job_id, one.fence) for one in found if one)]:
-        sender.send(job_id, fence)
+        sender.send_claimed_job(job_id, fence)
 
 
 def come_to_an_end(step: Callable[[], None], *, settled: bool) -> None:
@@ -145,7 +145,7 @@ def come_to_an_end(step: Callable[[], None], *, settled: bool) -> None:
     for _ in range(ROUNDS):
         time_passes()
         step()
-        reconciler.reconcile()
+        reconciler.reconcile_due_doubts()
         unfinished, doubts = Job.objects.exclude(status__in=DONE), Message.objects.filter(in_doubt_at__isnull=False)
         open_calls = Claim.objects.exists() or AnswerBatch.objects.exists()
         if not (unfinished.exists() or open_calls or (settled and doubts.exists())):
@@ -176,7 +176,7 @@ def each_reply_is_lost(
             with meanwhile(story, job, vendor) as running:  # over connections of its own
                 running.result()
         after(job)
-        broken = [f"{check.question}: {check.examples}" for check in audit.run() if not check.ok]
+        broken = [f"{check.question}: {check.examples}" for check in audit.ask_all_questions() if not check.is_kept]
         assert broken == [], f"of {which} was lost: {proxy.lost}"
         now, proxy.lost[:] = list(proxy.lost), []
         lost.update(now)

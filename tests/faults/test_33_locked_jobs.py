@@ -24,7 +24,7 @@ from campaigns.engine.claiming.rebuild import rebuild_lost
 from campaigns.engine.dispatch.dispatcher import notify_vendors
 from campaigns.engine.finishing import finalizer
 from campaigns.engine.finishing import sweep as sweeper
-from campaigns.engine.lifecycle import LOCKED_BRIEFLY, hold
+from campaigns.engine.lifecycle import LOCKED_BRIEFLY, hold_jobs
 from campaigns.engine.pausing import pauses
 from campaigns.engine.sending import Sender
 from campaigns.engine.sending.sender import Sent
@@ -118,9 +118,9 @@ def test_locked_jobs_keep_no_other_one_from_being_taken_and_are_taken_when_they_
     with closing(Sender(many=True)) as sender, ExitStack() as stack:
         over = stopped_at_the_end(stack)
         with locked(rows(*held)):
-            waiting = [stack.enter_context(meanwhile(sender.send, job.pk, job.fence, over)) for job in held]
+            waiting = [stack.enter_context(meanwhile(sender.send_claimed_job, job.pk, job.fence, over)) for job in held]
             wait_until(count_lock_waits, "one waits")
-            going = stack.enter_context(meanwhile(sender.send, free.pk, free.fence, over))
+            going = stack.enter_context(meanwhile(sender.send_claimed_job, free.pk, free.fence, over))
             assert result_of(going, "going ends") == Sent(free.pk)
             assert not any(one.done() for one in waiting)
         assert [result_of(one, "one ends") for one in waiting] == [Sent(job.pk) for job in held]
@@ -187,7 +187,9 @@ def test_a_job_whose_letters_cannot_be_made_ready_as_a_table_is_locked_is_starte
     job = taken(3, login(sandbox.url))
     with closing(Sender(many=True)) as sender, ExitStack() as stack:
         with locked_table("campaigns_campaign"):
-            going = stack.enter_context(meanwhile(sender.send, job.pk, job.fence, stopped_at_the_end(stack)))
+            going = stack.enter_context(
+                meanwhile(sender.send_claimed_job, job.pk, job.fence, stopped_at_the_end(stack))
+            )
             wait_until(count_lock_waits, "its campaign is to be read")
             wait_until(lambda: not count_lock_waits(), "it is put off")
             assert not going.done() and statuses(job) == ["SENDING"]
@@ -210,10 +212,10 @@ def test_who_is_told_to_end_does_not_wait_for_a_job_that_it_would_take_and_the_s
 ) -> None:
     job, over = taken(3, login(sandbox.url)), threading.Event()
     with closing(Sender(many=True)) as sender, locked(rows(job)):
-        with meanwhile(sender.send, job.pk, job.fence, over.is_set) as going:
+        with meanwhile(sender.send_claimed_job, job.pk, job.fence, over.is_set) as going:
             stop_while_it_is_locked(job, going, over.set, "ENQUEUED")
-        assert finalizer.unstarted(timedelta()) == [], "not while it is locked"
-    assert [one.pk for one in finalizer.unstarted(timedelta())] == [job.pk]
+        assert finalizer.claim_unstarted_jobs(timedelta()) == [], "not while it is locked"
+    assert [one.pk for one in finalizer.claim_unstarted_jobs(timedelta())] == [job.pk]
     assert send_the_rest(job).accepted == 3
 
 
@@ -223,7 +225,10 @@ def test_who_is_told_to_end_does_not_wait_for_a_job_that_is_to_expire(
     hesitant.open_at_once = False
     job, over = hesitating(taken(3, login(sandbox.url))), threading.Event()
     Campaign.objects.filter(pk=job.campaign_id).update(deadline=timezone.now())
-    with closing(Sender(many=True)) as sender, meanwhile(sender.send, job.pk, job.fence, over.is_set) as going:
+    with (
+        closing(Sender(many=True)) as sender,
+        meanwhile(sender.send_claimed_job, job.pk, job.fence, over.is_set) as going,
+    ):
         wait_until(hesitant.begun.is_set, "it is started")
         with locked(rows(job)):
             hesitant.go_on.set()
@@ -243,11 +248,11 @@ def test_a_connection_that_has_waited_too_long_is_kept(monkeypatch: pytest.Monke
             return int(cursor.fetchone()[0])
 
     with closing(DatabaseThreads(LOCKED_BRIEFLY)) as threads:
-        before = threads.run(process)
+        before = threads.run_function(process)
         with locked(rows(job)), pytest.raises(LockNotAvailable):
-            threads.run(transaction.atomic(hold), [job.pk])
-        assert threads.run(process) == before
-        assert threads.run(transaction.atomic(hold), [job.pk]) == [job.pk]
+            threads.run_function(transaction.atomic(hold_jobs), [job.pk])
+        assert threads.run_function(process) == before
+        assert threads.run_function(transaction.atomic(hold_jobs), [job.pk]) == [job.pk]
 
 
 def test_a_vendor_that_is_locked_keeps_no_other_ones_window_from_being_rebuilt() -> None:
@@ -281,7 +286,7 @@ def test_a_sweep_passes_over_what_is_locked_and_the_next_one_does_it() -> None:
     held, free = overdue(), overdue()
     before = statuses(*held)
     with locked(rows(*held)):
-        with meanwhile(sweeper.sweep, LEASE) as sweep:
+        with meanwhile(sweeper.run_sweep, LEASE) as sweep:
             facts = result_of(sweep, "sweep ends")
         assert statuses(*held) == before and AnswerBatch.objects.get().job_id == held[4].pk
     lost, unstarted, _, _, answered, parent = free
@@ -289,7 +294,7 @@ def test_a_sweep_passes_over_what_is_locked_and_the_next_one_does_it() -> None:
     assert statuses(*free) == after
     assert facts.recovered == [lost.pk] and [job.pk for job in facts.unanswered] == [unstarted.pk]
     assert parent.pk in facts.finalised and not AnswerBatch.objects.filter(job=answered).exists()
-    sweeper.sweep(LEASE)
+    sweeper.run_sweep(LEASE)
     assert statuses(*held) == after and not AnswerBatch.objects.exists()
 
 
@@ -329,6 +334,6 @@ def test_a_night_gives_up_while_a_job_is_locked_and_goes_on_when_the_sweep_finds
             result_of(night, "night ends")
         tasks.dispatch_night(free.vendor_id)
     assert statuses(held, free) == ["RENDERED", "DISPATCHED"]
-    assert sweeper.sweep(LEASE).nights_due == [held.vendor_id]
+    assert sweeper.run_sweep(LEASE).nights_due == [held.vendor_id]
     tasks.dispatch_night(held.vendor_id)
     assert statuses(held) == ["DISPATCHED"]

@@ -27,7 +27,7 @@ AFTER = 2 * CONCURRENCY  # calls under way, or claimed, while the first refusal 
 def settled() -> None:
     """Reconciles much later."""
     an_hour_passes()
-    reconciler.reconcile()
+    reconciler.reconcile_due_doubts()
 
 
 def test_34_answers_that_never_come_are_in_doubt_and_not_called_again(sandbox: Sandbox) -> None:
@@ -56,13 +56,13 @@ def test_37_a_429_is_waited_for_by_the_whole_credential_and_refuses_nothing(sand
     account = login(sandbox.url)
     caster = factories.caster(account.vendor)
     one, other = taken(8, account), factories.campaign_with_job(8, of=account, status="DISPATCHED")
-    left = sending.send(one.pk, one.fence)
+    left = sending.send_claimed_job(one.pk, one.fence)
     assert left.until and left.until > timezone.now() + timedelta(minutes=30)
     at_most = 3 + AFTER
     assert len(sandbox.books().entries) <= at_most
-    assert mailcaster.claim(caster.pk, timezone.now()) is None
+    assert mailcaster.claim_next_job(caster.pk, timezone.now()) is None
     other = take_again(other)
-    assert sending.send(other.pk, other.fence).left  # another sender that was at it already
+    assert sending.send_claimed_job(other.pk, other.fence).left  # another sender that was at it already
     assert len(sandbox.books().entries) <= at_most
     sandbox.settings(throttle="")
     Credential.objects.update(retry_after_until=None)
@@ -75,7 +75,7 @@ def test_37_a_429_is_waited_for_by_the_whole_credential_and_refuses_nothing(sand
 def test_38_a_burst_of_5xx_is_doubt_unless_the_contract_calls_it_safe(safe: bool, sandbox: Sandbox) -> None:
     sandbox.settings(down="503")
     job = taken(8, login(sandbox.url, lookup="strong", **({"safe_statuses": "503"} if safe else {})))
-    sending.send(job.pk, job.fence)
+    sending.send_claimed_job(job.pk, job.fence)
     entries = len(sandbox.books().entries)
     assert sums() == ({"waiting": 8} if safe else {"in doubt": entries, "waiting": 8 - entries})
     assert entries <= (AFTER if safe else CONCURRENCY + Credential.objects.get().probe_no), "then it is braked"
@@ -90,7 +90,7 @@ def test_39_a_refused_login_pauses_the_credential_and_refuses_no_message(sandbox
     sandbox.settings(unauthorized=True)
     account = login(sandbox.url)
     job = taken(20, account)
-    assert sending.send(job.pk, job.fence).left
+    assert sending.send_claimed_job(job.pk, job.fence).left
     account.refresh_from_db()
     assert account.paused and "401" in account.paused_reason
     assert sums() == {"waiting": 20} and len(sandbox.books().entries) <= AFTER
@@ -104,14 +104,14 @@ def test_40_a_redirect_after_the_letter_was_taken_pauses_and_is_doubt(sandbox: S
     """It answers 303 after it has taken the letter; after a resume nothing is sent again."""
     account = login(sandbox.url, lookup="strong")
     job = taken([f"moved+{number}@sandbox.example" for number in range(20)], account)
-    assert sending.send(job.pk, job.fence).left
+    assert sending.send_claimed_job(job.pk, job.fence).left
     account.refresh_from_db()
     assert account.paused and "http 303" in account.paused_reason
     called = len(sandbox.books().entries)
     assert 1 <= called <= AFTER and sums() == {"in doubt": called, "waiting": 20 - called}
     while Credential.objects.filter(paused=True).update(paused=False):
         take_again(job)
-        sending.send(job.pk, job.fence)
+        sending.send_claimed_job(job.pk, job.fence)
     send_the_rest(job)
     settled()
     assert judge(sandbox.books()) == [] and sums() == {"accepted": 20}

@@ -58,7 +58,7 @@ def ledger() -> int:
 def test_42_six_segments_in_ten_minutes_are_three_calls_of_two(sandbox: Sandbox) -> None:
     account = sms(sandbox.url, (6, 600))
     job = of_two_segments(10, account)
-    left = sending.send(job.pk, job.fence)
+    left = sending.send_claimed_job(job.pk, job.fence)
     assert left.left and left.until and left.until > timezone.now()
     assert len(sandbox.books().entries) == 3 and ledger() == 6
     job.refresh_from_db()
@@ -71,7 +71,7 @@ def test_42_permits_that_no_letter_fits_in_are_handed_back(sandbox: Sandbox) -> 
     """Of 5 permits two letters of 2 take 4; the fifth is free for others."""
     account = sms(sandbox.url, (5, 600))
     job = of_two_segments(10, account)
-    sending.send(job.pk, job.fence)
+    sending.send_claimed_job(job.pk, job.fence)
     assert len(sandbox.books().entries) == 2 and ledger() == 4
     with redis_clients.make_client(settings.REDIS_URL) as redis:
         generation = Vendor.objects.get(pk=account.vendor_id).generation
@@ -82,11 +82,11 @@ def test_42_permits_that_no_letter_fits_in_are_handed_back(sandbox: Sandbox) -> 
 def test_42_a_window_made_anew_counts_the_segments(sandbox: Sandbox) -> None:
     account = sms(sandbox.url, (6, 600))
     job = of_two_segments(10, account)
-    sending.send(job.pk, job.fence)
+    sending.send_claimed_job(job.pk, job.fence)
     with redis_clients.make_client(settings.REDIS_URL) as redis:
         redis.flushdb()
         throttle, generation = Throttle(redis), Vendor.objects.get(pk=account.vendor_id).generation
-        assert rebuild.rebuild(throttle, account.vendor_id, generation)
+        assert rebuild.rebuild_window(throttle, account.vendor_id, generation)
         scope = Scope(account.vendor_id, account.pk, generation + 1, (Limit(6, 600.0),))
         assert isinstance(throttle.acquire(scope, 1, 10.0), Wait)
 
@@ -113,7 +113,7 @@ def test_42_letters_that_cannot_be_called_need_no_permit_at_all(sandbox: Sandbox
 def test_42_letters_go_in_their_order_and_a_dear_one_is_not_passed_by_cheap_ones(sandbox: Sandbox) -> None:
     account = sms(sandbox.url, (4, 600))
     job = of_lengths([100, 100, 400, 100, 100], account)
-    sending.send(job.pk, job.fence)
+    sending.send_claimed_job(job.pk, job.fence)
     called = {entry.recipient for entry in sandbox.books().entries}
     assert called == {"r1@sandbox.example", "r2@sandbox.example"}
 
@@ -122,7 +122,7 @@ def test_42_what_was_throttled_by_the_vendor_is_not_accounted_and_goes_again(san
     sandbox.settings(throttle="3/3000")
     account = sms(sandbox.url, (1000, 1))
     job = of_two_segments(8, account)
-    assert sending.send(job.pk, job.fence).left
+    assert sending.send_claimed_job(job.pk, job.fence).left
     sandbox.settings(throttle="")
     Credential.objects.update(retry_after_until=None)
     job = send_the_rest(job)
@@ -138,7 +138,7 @@ def test_42_lost_answers_are_accounted_whoever_puts_their_messages_in_doubt(sand
     assert (job.in_doubt, job.units) == (CONCURRENCY, 2 * CONCURRENCY)
     dead = factories.campaign_with_job(3, of=account, status=Status.SENDING)
     factories.claim(dead, units=[2, 2, 2])
-    assert finalizer.recover(dead.pk, timedelta(0))
+    assert finalizer.recover_job(dead.pk, timedelta(0))
     dead.refresh_from_db()
     assert (dead.in_doubt, dead.units) == (3, 6)
 
@@ -147,7 +147,7 @@ def test_42_a_repeat_costs_what_the_letter_costs_and_a_look_up_one(sandbox: Sand
     account = sms(sandbox.url, (5, 600), lookup="strong")
     job = in_doubt(4, account)
     type(job.campaign).objects.update(body=TWO)
-    reconciler.reconcile()
+    reconciler.reconcile_due_doubts()
     # a look-up and its repeat take 3 of the 5 permits, the next look-up one more; then the repeat has none
     assert (len(sandbox.books().look_ups), len(sandbox.books().entries)) == (2, 1)
     assert ledger() == 1 + 2 + 1

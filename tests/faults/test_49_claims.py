@@ -30,7 +30,7 @@ def waiting() -> int:
 
 def test_a_sender_that_ends_after_its_first_calls_leaves_the_rest_as_it_was(sandbox: Sandbox) -> None:
     job = taken(MANY, login(sandbox.url))
-    assert sender.send(job.pk, job.fence, lambda: bool(sandbox.books().entries)).left
+    assert sender.send_claimed_job(job.pk, job.fence, lambda: bool(sandbox.books().entries)).left
     assert sums() == {"accepted": len(sandbox.books().entries), "waiting": MANY - len(sandbox.books().entries)}
     assert waiting() > 0 and not Claim.objects.exists() and not AnswerBatch.objects.exists()
     assert Job.objects.get(pk=job.pk).next_message == job.first_message + MANY - waiting()
@@ -45,7 +45,7 @@ def test_a_sender_that_is_told_to_end_between_its_permits_and_the_claim_claims_n
         places.append(in_use(job))
         return any(places)
 
-    assert sender.send(job.pk, job.fence, stopping).left
+    assert sender.send_claimed_job(job.pk, job.fence, stopping).left
     assert sandbox.books().entries == [] and waiting() == MANY
     assert places[0] == in_use(job) == 0, "the permits are free again"
     send_the_rest(job)
@@ -56,7 +56,7 @@ def test_the_next_sender_passes_over_nobody_who_was_put_off_before_the_last_clai
     """It begins behind them, and comes back to them in another pass."""
     odd = {0: "tempfail", 2: "tempfail"}
     job = taken([f"{odd.get(n, 'ann')}+{n}@sandbox.example" for n in range(MANY)], login(sandbox.url))
-    assert sender.send(job.pk, job.fence, lambda: len(sandbox.books().entries) > CONCURRENCY).left
+    assert sender.send_claimed_job(job.pk, job.fence, lambda: len(sandbox.books().entries) > CONCURRENCY).left
     assert Job.objects.get(pk=job.pk).next_message > job.first_message + 2
     send_the_rest(job)
     assert judge(sandbox.books()) == [] and sums() == {"accepted": MANY}
@@ -66,8 +66,8 @@ def test_a_message_that_waits_again_behind_the_position_is_sent_too(sandbox: San
     """As after a look-up which has proved that the call of a sender that was lost was never made."""
     job = taken(3, login(sandbox.url))
     Job.objects.filter(pk=job.pk).update(next_message=job.end)
-    sender.send(job.pk, job.fence)
-    assert finalizer.finalise(job.pk)
+    sender.send_claimed_job(job.pk, job.fence)
+    assert finalizer.finalise_job(job.pk)
     assert judge(sandbox.books()) == [] and sums() == {"accepted": 3}
 
 
@@ -78,7 +78,7 @@ def test_a_stop_between_two_claims_leaves_the_rest_waiting_and_a_retry_sends_it(
         calls(sandbox, 2 * CONCURRENCY)
         assert actions.stop([job.pk])[0].verdict == decisions.Verdict.DONE
         assert not sending.result().left
-    assert waiting() > 0 and finalizer.finalise(job.pk)
+    assert waiting() > 0 and finalizer.finalise_job(job.pk)
     job.refresh_from_db()
     assert job.status == "LOGGED" and not Claim.objects.exists()
     assert job.accepted + waiting() == MANY and judge(sandbox.books()) == []
@@ -99,7 +99,7 @@ def test_a_stop_of_one_job_leaves_the_claims_of_another_alone(sandbox: Sandbox) 
     with being_sent(stopped) as sending, being_sent(other):
         calls(sandbox, 4 * CONCURRENCY)
         assert actions.stop([stopped.pk])[0].verdict == decisions.Verdict.DONE
-        assert not sending.result().left and finalizer.finalise(stopped.pk)
+        assert not sending.result().left and finalizer.finalise_job(stopped.pk)
         sandbox.settings(latency_ms=0.0)
     other = send_the_rest(other)
     stopped.refresh_from_db()
@@ -112,7 +112,7 @@ def test_what_is_not_claimed_by_the_deadline_expires_and_nothing_is_called_meanw
     """It may take many steps."""
     monkeypatch.setattr(recording, "EXPIRED_AT_ONCE", 10)
     job = taken(MANY + 3, login(sandbox.url))
-    sender.send(job.pk, job.fence, lambda: bool(sandbox.books().entries))
+    sender.send_claimed_job(job.pk, job.fence, lambda: bool(sandbox.books().entries))
     called = len(sandbox.books().entries)
     assert waiting() == MANY + 3 - called > 20
     Campaign.objects.filter(pk=job.campaign_id).update(deadline=timezone.now() - timedelta(seconds=1))
@@ -160,7 +160,7 @@ def test_a_sender_that_was_thought_dead_claims_nothing_when_it_wakes_up(vendor: 
     of = mail(vendor.url)
     result = driver.round("before_grant:4:STOP")
     assert result["end"] == "frozen"
-    finalizer.recover(of.small.pk, timedelta())
+    finalizer.recover_job(of.small.pk, timedelta())
     before = waiting()
     assert before > 100
     Mailcaster.objects.update(enabled=False)  # else its caster takes the job anew, and that one claims

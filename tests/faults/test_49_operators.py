@@ -60,7 +60,7 @@ def test_49_a_stop_during_a_claim_wins_over_the_next_one_and_waits_for_no_messag
         wait_until(lambda: count_lock_waits() == 2, "the stop waits for the claim")
         assert len(Message.objects.select_for_update(nowait=True).filter(campaign=job.campaign_id)) == job.size
     assert verdict.result() == Verdict.DONE and not answer.result().left
-    assert finalizer.finalise(job.pk) and judge(sandbox.books()) == []
+    assert finalizer.finalise_job(job.pk) and judge(sandbox.books()) == []
     assert len(sandbox.books().entries) <= 1 + CONCURRENCY and sums()["waiting"] >= 4 * CONCURRENCY
 
 
@@ -69,8 +69,8 @@ def test_49_a_stop_just_before_the_rest_expires_wins_and_waits_for_no_message_of
     job = factories.campaign_with_job(5, status="SENDING")
 
     async def expire() -> None:
-        rows = await connections.connect()
-        await recording.expire(rows, sending.Lease(job.pk, job.fence), job.first_message, job.end)
+        rows = await connections.open_connection()
+        await recording.expire_uncalled(rows, sending.Lease(job.pk, job.fence), job.first_message, job.end)
         await rows.close()
 
     with ExitStack() as both, transaction.atomic():
@@ -81,7 +81,7 @@ def test_49_a_stop_just_before_the_rest_expires_wins_and_waits_for_no_message_of
         assert stop(job) == Verdict.DONE
     expiring.result()
     assert not Message.objects.exclude(error_code=None).exists()
-    assert finalizer.finalise(job.pk) and sums() == {"waiting": 5}
+    assert finalizer.finalise_job(job.pk) and sums() == {"waiting": 5}
 
 
 @pytest.mark.parametrize("status", ["LOGGED", "READY"])

@@ -49,7 +49,7 @@ def sweeping(lease: timedelta) -> Iterator[None]:
 
     def sweep() -> None:
         while not over.wait(0.2):
-            sweeper.sweep(lease)
+            sweeper.run_sweep(lease)
 
     with meanwhile(sweep) as swept:
         try:
@@ -84,9 +84,9 @@ def test_50_a_sender_that_dies_after_the_stop_is_missed_when_its_lease_ends(sand
     claims_some(job, 1)
     actions.stop([job.pk])
     assert not finalizer.jobs_to_recover(LEASE)
-    assert not finalizer.finalise(job.pk)
+    assert not finalizer.finalise_job(job.pk)
     Job.objects.filter(pk=job.pk).update(heartbeat_at=timezone.now() - LEASE - timedelta(seconds=1))
-    swept = sweeper.sweep(LEASE)
+    swept = sweeper.run_sweep(LEASE)
     assert (swept.recovered, swept.finalised) == ([job.pk], [job.pk])
     assert judge(sandbox.books()) == [] and sums() == {"in doubt": 1, "waiting": 1}
 
@@ -116,7 +116,7 @@ def test_50_after_a_stop_has_committed_no_new_call_is_allowed(sandbox: Sandbox) 
             actions.stop([job.pk])
         assert not sending.result().left
     assert sums()["waiting"] > 0 and sums()["in doubt"] == 0
-    assert finalizer.finalise(job.pk)
+    assert finalizer.finalise_job(job.pk)
     assert not Claim.objects.exists() and not AnswerBatch.objects.exists()
     assert judge(sandbox.books()) == []
 
@@ -142,5 +142,5 @@ def test_50_doubts_of_a_stopped_job_are_looked_up_but_not_called(sandbox: Sandbo
     job = sent(taken(["lost@sandbox.example", "error@sandbox.example"], login(sandbox.url, lookup="strong")))
     Job.objects.filter(pk=job.pk).update(stopped_at=job.finished_at)
     rounds.an_hour_passes()
-    reconciler.reconcile()
+    reconciler.reconcile_due_doubts()
     assert sums() == {"accepted": 1, "in doubt": 1} and len(sandbox.books().entries) == 2

@@ -46,7 +46,7 @@ def test_without_a_bug_the_judge_is_content(sandbox: Sandbox) -> None:
 def test_p1_a_blind_requeue_of_what_was_in_flight(vendor: Sandbox) -> None:
     """As acks_late, visibility timeouts and Celery's own retries do."""
     job = taken(["ann@x.example", "lost@sandbox.example"], login(vendor.url))
-    sender.send(job.pk, job.fence)
+    sender.send_claimed_job(job.pk, job.fence)
     Message.objects.filter(in_doubt_at__isnull=False).update(
         dequeued_at=None, sent_at=None, in_doubt_at=None, settle_at=None, error_sub_type=None
     )
@@ -70,7 +70,7 @@ def test_p2_a_job_that_is_logged_while_messages_wait(vendor: Sandbox, monkeypatc
     started(job)
     Job.objects.filter(pk=job.pk).update(status="SENT")
     planted(monkeypatch, finalizer, "COUNT", "count(*) FILTER (WHERE dequeued_at IS NULL)", "0")
-    assert finalizer.finalise(job.pk)
+    assert finalizer.finalise_job(job.pk)
     assert "P2" in broken(vendor)
 
 
@@ -81,7 +81,7 @@ def test_p3_a_job_that_is_logged_while_calls_are_open(sandbox: Sandbox, monkeypa
     with being_sent(job):
         calls(sandbox, 3)
         assert actions.stop([job.pk])[0].verdict == Verdict.DONE
-        assert finalizer.finalise(job.pk)
+        assert finalizer.finalise_job(job.pk)
         assert "P3" in broken(sandbox, final=False)
         sandbox.kill()  # ends the open calls
 
@@ -92,10 +92,10 @@ def test_p3_an_update_without_a_guard(vendor: Sandbox, monkeypatch: pytest.Monke
     lease = started(job)
     lost = by_sender(lambda rows: claim(rows, job, lease))
     late = [(job.first_message, Refused("timeout"))]
-    assert finalizer.recover(job.pk, timedelta())
+    assert finalizer.recover_job(job.pk, timedelta())
     Message.objects.update(dequeued_at=None, sent_at=None, in_doubt_at=None, settle_at=None, error_sub_type=None)
     Job.objects.update(in_doubt=0)
-    sender.send(job.pk, take_again(job).fence)
+    sender.send_claimed_job(job.pk, take_again(job).fence)
     by_sender(lambda rows: answer(rows, lease, lost.claim, late))
     assert broken(vendor, final=False) == set()
     planted(monkeypatch, merging, "MERGE", "AND m.message_id IS NULL", "")
@@ -128,22 +128,22 @@ def test_p4_permits_that_are_given_back_as_soon_as_the_call_is_over(
 
 def test_p5_a_sender_that_does_not_look_at_the_job(vendor: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     job = taken(3, login(vendor.url))
-    started = claims.start(job.pk, job.fence)
+    started = claims.start_job(job.pk, job.fence)
     assert started
     actions.stop([job.pk])
     planted(monkeypatch, claims, "CLAIM", "AND j.status = 'SENDING'", "")
     planted(monkeypatch, contexts, "READ", "j.status", "'SENDING' AS status")
-    monkeypatch.setattr(claims, "start", lambda *_: started)
+    monkeypatch.setattr(claims, "start_job", lambda *_: started)
     drained = iter([Drained(False), Drained(True)])
-    monkeypatch.setattr("campaigns.engine.sending.sender.drain", lambda *_: next(drained))
-    sender.send(job.pk, job.fence)
+    monkeypatch.setattr("campaigns.engine.sending.sender.drain_job", lambda *_: next(drained))
+    sender.send_claimed_job(job.pk, job.fence)
     assert broken(vendor, final=False) >= {"P5"}
 
 
 def test_p7_finalising_without_a_look_at_whose_rows_they_are(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """Postman's fault: it un-dequeues messages of other campaigns. Here the open call of another one is forgotten."""
     ours = taken(2, login(sandbox.url))
-    sender.send(ours.pk, ours.fence)
+    sender.send_claimed_job(ours.pk, ours.fence)
     sandbox.settings(lost_rate=1.0)
     other = taken(1, login(sandbox.url))
     with being_sent(other):
@@ -151,7 +151,7 @@ def test_p7_finalising_without_a_look_at_whose_rows_they_are(sandbox: Sandbox, m
         with monkeypatch.context() as bug:
             planted(bug, finalizer, "COUNT", "WHERE job_id = %(job)s)", ")")
             planted(bug, finalizer, "FORGET", "j.id = %(job)s AND c.job_id = j.id", "c.job_id = j.id")
-            assert finalizer.finalise(ours.pk)
+            assert finalizer.finalise_job(ours.pk)
         assert "P3" in broken(sandbox, final=False)
         sandbox.kill()  # ends the open call
         sandbox.start()

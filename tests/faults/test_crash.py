@@ -98,17 +98,17 @@ def crashes(server: Server) -> None:
 
 
 def swept() -> str | None:
-    sweeper.sweep(LEASE)
-    return guard.halted()
+    sweeper.run_sweep(LEASE)
+    return guard.halt_reason()
 
 
 def test_a_crash_is_noticed_and_an_orderly_restart_is_none(postgres: Server) -> None:
     connection.close()
     postgres.stop()
     postgres.start()
-    assert guard.halted() is None
+    assert guard.halt_reason() is None
     crashes(postgres)
-    assert guard.halted() == guard.CRASHED
+    assert guard.halt_reason() == guard.CRASHED
     assert swept() is None, "there was nothing to lose"
 
 
@@ -123,10 +123,10 @@ def test_crashes_that_lost_nothing_stop_mail_for_a_moment_and_need_nobody(postgr
             crashes(postgres)
             sending.exception()
         assert wait_until(lambda: swept() is None, "nothing is found to be lost")
-        finalizer.recover(job.pk, timedelta())  # its sender may have ended with the database
+        finalizer.recover_job(job.pk, timedelta())  # its sender may have ended with the database
         Job.objects.update(not_before=None)
         take_again(job)
-    sender.send(job.pk, job.fence)
+    sender.send_claimed_job(job.pk, job.fence)
     send_the_rest(job)
     assert judge(sandbox.books()) == [] and sums()["in doubt"] <= 3 * CONCURRENCY and sums().total() == MANY
 
@@ -154,12 +154,12 @@ def test_a_crash_that_lost_commits_is_found_by_what_redis_remembers_and_nobody_i
     assert wait_until(swept, "it is found") == guard.LOST
     assert "PostgreSQL has lost commits in a crash: " in caplog.text
     take_again(job)
-    assert sender.send(job.pk, job.fence).left and len(sandbox.books().entries) == before >= known
+    assert sender.send_claimed_job(job.pk, job.fence).left and len(sandbox.books().entries) == before >= known
     assert Job.objects.get(pk=job.pk).waits_for == guard.LOST
     crashes(postgres)
     assert swept() == guard.LOST, "another crash does not make it forgotten"
     call_command("recover_store", yes=True, reason="the disk lied", stdout=io.StringIO())
-    assert guard.halted() is None and before <= sums()["in doubt"] + sums()["accepted"] < 2 + MANY
+    assert guard.halt_reason() is None and before <= sums()["in doubt"] + sums()["accepted"] < 2 + MANY
     RateLimit.objects.all().delete()
     Job.objects.update(not_before=None)
     send_the_rest(job)
@@ -235,7 +235,7 @@ def halted_at(account: Credential) -> list[str]:
     """What the operations page, /readyz, the command status and a forecast say."""
     out = io.StringIO()
     call_command("status", stdout=out)
-    halt = recovery.halt()
+    halt = recovery.current_halt()
     queue = queues.of_vendors([account.vendor_id], timezone.now())[account.vendor_id]
     assert halt and not halt.taken_over
     return [halt.why, probes.database()["calls"], " ".join(out.getvalue().split()), queue.halted]
@@ -276,8 +276,8 @@ def test_while_redis_is_away_nothing_is_compared_and_the_sweep_goes_on(settings:
 @pytest.mark.usefixtures("crashed")
 def test_a_stream_compares_by_itself_and_sends(sandbox: Sandbox) -> None:
     job = taken(5, login(sandbox.url))
-    sender.send(job.pk, job.fence)
-    assert guard.halted() is None and sums() == {"accepted": 5}
+    sender.send_claimed_job(job.pk, job.fence)
+    assert guard.halt_reason() is None and sums() == {"accepted": 5}
 
 
 def test_a_sender_cancels_the_permits_of_a_claim_of_which_it_heard_nothing(
@@ -285,7 +285,7 @@ def test_a_sender_cancels_the_permits_of_a_claim_of_which_it_heard_nothing(
 ) -> None:
     account = login(sandbox.url)
     job = taken(10, account)
-    monkeypatch.setattr(claims, "claim", once_cut_at_the_commit(claims.claim))
-    sender.send(job.pk, job.fence)
+    monkeypatch.setattr(claims, "claim_for_jobs", once_cut_at_the_commit(claims.claim_for_jobs))
+    sender.send_claimed_job(job.pk, job.fence)
     trail = throttle.granted(account.vendor_id, Vendor.objects.get(pk=account.vendor_id).generation)
     assert trail is not None and trail.grants == (), "its calls are open no more"

@@ -91,7 +91,7 @@ def an_hour_passes() -> None:
 def settled() -> None:
     for _ in range(3):
         an_hour_passes()
-        reconciler.reconcile()
+        reconciler.reconcile_due_doubts()
 
 
 def wait_for_a_person(doubts: list[str]) -> bool:
@@ -103,7 +103,7 @@ def wait_for_a_person(doubts: list[str]) -> bool:
 
 
 def broken() -> list[Any]:
-    return [one for one in audit.run() if not one.ok]
+    return [one for one in audit.ask_all_questions() if not one.is_kept]
 
 
 # -- each door
@@ -359,11 +359,11 @@ def test_a_claim_between_the_change_and_what_a_sender_knows_of_it_is_not_made(ch
     lease = calling.started(job)
 
     async def claim(rows: Any) -> int:
-        [seen] = await contexts.read(rows, [contexts.Read(lease, job.vendor_id, job.credential_id)])
+        [seen] = await contexts.read_contexts(rows, [contexts.Read(lease, job.vendor_id, job.credential_id)])
         await rows.execute(change)
         known = await calling.to_claim(rows, job, lease)
         asked = calling.asked(job, lease, most=4, destination=seen.scope.destination)
-        [claimed] = await claims.claim(rows, known, [asked])
+        [claimed] = await claims.claim_for_jobs(rows, known, [asked])
         return len(claimed.messages)
 
     assert calling.by_sender(claim) == 0 and not Claim.objects.exists()
@@ -375,7 +375,7 @@ def test_what_a_lost_sender_may_have_called_elsewhere_waits_for_a_person(places:
     lease = calling.started(job)
     calling.by_sender(lambda rows: calling.claim(rows, job, lease, most=3))
     by_row(account, places.at("b"))
-    assert finalizer.recover(job.pk, timedelta(seconds=-1))
+    assert finalizer.recover_job(job.pk, timedelta(seconds=-1))
     settled()
     assert places.looked_up == [] and places.accepted == []
     assert Message.objects.filter(in_doubt_at__isnull=False, settle_at=None).count() == 3
@@ -387,11 +387,11 @@ def test_a_look_up_that_began_before_the_change_allows_no_repeat_after_it(places
     job = taken(1, account)
     lease = calling.started(job)
     calling.by_sender(lambda rows: calling.claim(rows, job, lease))
-    assert finalizer.recover(job.pk, timedelta(seconds=-1))
+    assert finalizer.recover_job(job.pk, timedelta(seconds=-1))
     an_hour_passes()
     row = Credential.objects.select_related("vendor").get(pk=account.pk)
     by_row(account, places.at("b"))
-    assert reconciler._one(row) == 0, "this process has read the credential before the change"
+    assert reconciler._reconcile_credential(row) == 0, "this process has read the credential before the change"
     assert places.accepted == [] and places.looked_up == []
 
 

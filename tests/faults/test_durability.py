@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from django.db import connection
 
-from campaigns.engine.connections import connect
+from campaigns.engine.connections import open_connection
 from campaigns.engine.threads import DatabaseThreads
 from campaigns.lists.intake.shared_connections import ConnectionPool
 
@@ -26,7 +26,7 @@ def by_django() -> str:
 
 def by_a_sender() -> str:
     async def ask() -> str:
-        one = await connect()
+        one = await open_connection()
         try:
             row = await (await one.execute(SHOW)).fetchone()
         finally:
@@ -48,7 +48,7 @@ def by_a_request() -> str:
 
 def by_a_senders_thread() -> str:
     with closing(DatabaseThreads()) as threads:
-        return threads.run(by_django)
+        return threads.run_function(by_django)
 
 
 SESSIONS = [by_django, by_a_sender, by_a_request, by_a_senders_thread]

@@ -18,7 +18,7 @@ from django.core.management import CommandError, call_command
 
 from campaigns.engine import audit, sending
 from campaigns.engine.finishing import finalizer
-from campaigns.engine.finishing.sweep import sweep
+from campaigns.engine.finishing.sweep import run_sweep
 from campaigns.models import (
     Campaign,
     Entitlement,
@@ -144,7 +144,7 @@ def test_refused_addresses_of_one_sponsor_let_the_other_ones_mail_through(
 ) -> None:
     dead = sent(job_of(anton, [f"gone{number}@example.org" for number in range(150)], shared_login))
     assert (dead.refused, dead.accepted) == (150, 0)
-    sweep(LEASE)
+    run_sweep(LEASE)
     nothing_stands(shared_login)
     mine = sent(job_of(velma, [f"reader{number}@example.org" for number in range(20)], shared_login))
     assert (mine.refused, mine.accepted) == (0, 20)
@@ -156,11 +156,11 @@ def test_wrong_logins_on_a_credential_of_his_own_pause_that_one_alone(
     """Many calls are under way as the first answer comes: all of them together are one bad sign of the vendor."""
     own = factories.credential(shared_login.vendor, secret={"X-Login": "wrong"})
     job = job_of(anton, [f"reader{number}@example.org" for number in range(2 * WIDE)], own)
-    assert sending.send(job.pk, job.fence).left
+    assert sending.send_claimed_job(job.pk, job.fence).left
     own.refresh_from_db()
     assert own.paused
     assert health_of(shared_login).bad <= 1, "his login says nothing about the vendor"
-    sweep(LEASE)
+    run_sweep(LEASE)
     nothing_stands(shared_login)
     mine = sent(job_of(velma, [f"other{number}@example.org" for number in range(20)], shared_login))
     assert (mine.refused, mine.accepted) == (0, 20)
@@ -172,7 +172,7 @@ def readers(number: int) -> list[str]:
 
 def waits_paused(job: Job) -> bool:
     """Its campaign has paused itself, and nothing of the job has failed."""
-    sweep(LEASE)
+    run_sweep(LEASE)
     job.refresh_from_db()
     campaign = Campaign.objects.get(pk=job.campaign_id)
     return bool(campaign.paused_at) and campaign.paused_by == "mailhub" and job.refused == 0
@@ -201,7 +201,7 @@ def test_a_row_of_equal_refusals_pauses_the_campaign_of_its_sponsor_alone(
     """In unknown words, or for the content. The other one's mail goes out while the run is full, too."""
     rules.refusal = refusal
     theirs = job_of(anton, odd(300), shared_login)
-    assert sending.send(theirs.pk, theirs.fence).left
+    assert sending.send_claimed_job(theirs.pk, theirs.fence).left
     theirs.refresh_from_db()
     assert 20 <= theirs.refused <= 20 + WIDE
     assert SponsorRefusalRun.objects.get().full_at
@@ -216,7 +216,7 @@ def test_a_row_of_equal_refusals_pauses_the_campaign_of_its_sponsor_alone(
     pausing.resume([theirs.pk], by="anton")
     theirs = sent(take_again(theirs))
     assert (theirs.refused, theirs.accepted) == (0, 300)
-    assert not [check for check in audit.run() if not check.ok]
+    assert not [check for check in audit.ask_all_questions() if not check.is_kept]
 
 
 def test_another_ones_acceptances_beside_do_not_let_a_list_be_refused_whole(
@@ -224,10 +224,10 @@ def test_another_ones_acceptances_beside_do_not_let_a_list_be_refused_whole(
 ) -> None:
     theirs = job_of(anton, odd(200), shared_login)
     mine = job_of(velma, readers(2_000), shared_login)
-    with meanwhile(sending.send, mine.pk, mine.fence) as beside:
-        assert sending.send(theirs.pk, theirs.fence).left
+    with meanwhile(sending.send_claimed_job, mine.pk, mine.fence) as beside:
+        assert sending.send_claimed_job(theirs.pk, theirs.fence).left
         beside.result()
-    assert finalizer.finalise(mine.pk)
+    assert finalizer.finalise_job(mine.pk)
     wait_until(lambda: waits_paused(theirs), "his campaign is paused, and his messages wait")
     nothing_stands(shared_login)
     mine.refresh_from_db()
@@ -238,30 +238,30 @@ def test_a_second_sponsors_run_in_the_same_words_pauses_the_credential(
     shared_login: Credential, anton: Sponsor, velma: Sponsor, rules: Any
 ) -> None:
     theirs = job_of(anton, odd(20), shared_login)
-    assert not sending.send(theirs.pk, theirs.fence).left and finalizer.finalise(theirs.pk)
+    assert not sending.send_claimed_job(theirs.pk, theirs.fence).left and finalizer.finalise_job(theirs.pk)
     wait_until(lambda: waits_paused(theirs), "the first one's campaign is paused, though its job had ended")
     assert not is_paused(shared_login)
     mine = job_of(velma, odd(19), shared_login)
-    assert not sending.send(mine.pk, mine.fence).left and finalizer.finalise(mine.pk)
-    sweep(LEASE)
+    assert not sending.send_claimed_job(mine.pk, mine.fence).left and finalizer.finalise_job(mine.pk)
+    run_sweep(LEASE)
     assert not is_paused(shared_login) and RefusalRun.objects.get().full_at is None
     more = job_of(velma, odd(100), shared_login)
-    assert sending.send(more.pk, more.fence).left
-    wait_until(lambda: sweep(LEASE) and not RefusalRun.objects.exists(), "the run is put back")
+    assert sending.send_claimed_job(more.pk, more.fence).left
+    wait_until(lambda: run_sweep(LEASE) and not RefusalRun.objects.exists(), "the run is put back")
     assert is_paused(shared_login) and "were refused with the same words" in shared_login.paused_reason
     assert not SponsorRefusalRun.objects.exists()
     assert not Campaign.objects.filter(sponsor=velma, paused_at__isnull=False).exists(), "it is not hers"
     assert not Message.objects.filter(error_code="E_7113").exists(), "all wait again"
-    assert not [check for check in audit.run() if not check.ok]
+    assert not [check for check in audit.ask_all_questions() if not check.is_kept]
 
 
 def test_few_refusals_each_of_many_sponsors_pause_the_credential(shared_login: Credential, rules: Any) -> None:
     jobs = [job_of(factories.sponsor(f"Sponsor {one}"), odd(6), shared_login) for one in range(5)]
     for job in jobs:
-        sending.send(job.pk, job.fence)
-        finalizer.finalise(job.pk)
+        sending.send_claimed_job(job.pk, job.fence)
+        finalizer.finalise_job(job.pk)
     runs = RefusalRun.objects
-    wait_until(lambda: sweep(LEASE) and not runs.exists() and is_paused(shared_login), "24 are not of the first")
+    wait_until(lambda: run_sweep(LEASE) and not runs.exists() and is_paused(shared_login), "24 are not of the first")
     assert not Message.objects.filter(error_code="E_7113").exists(), "all wait again"
     assert not Campaign.objects.filter(paused_at__isnull=False).exists()
 
@@ -274,9 +274,9 @@ def test_the_only_sponsor_of_a_credential_pauses_it(
     own = factories.credential(shared_login.vendor)
     Entitlement.objects.create(sponsor=velma, vendor=own.vendor, credential=shared_login)
     job = job_of(anton, odd(100), own)
-    assert sending.send(job.pk, job.fence).left
+    assert sending.send_claimed_job(job.pk, job.fence).left
     assert is_paused(own)
-    wait_until(lambda: sweep(LEASE) and not RefusalRun.objects.exists(), "the run is put back")
+    wait_until(lambda: run_sweep(LEASE) and not RefusalRun.objects.exists(), "the run is put back")
     job.refresh_from_db()
     assert job.refused == 0 and Campaign.objects.get(pk=job.campaign_id).paused_at is None
     shared_login.refresh_from_db()
@@ -289,17 +289,20 @@ def test_his_calls_that_are_open_at_the_pause_belong_to_it(
     early = job_of(anton, [f"odd-slow{one}@example.org" for one in range(3)], shared_login)
     hers = job_of(velma, [f"odd-slow{one}@example.org" for one in range(10, 12)], shared_login)
     full = job_of(anton, odd(100), shared_login)
-    with meanwhile(sending.send, early.pk, early.fence) as one, meanwhile(sending.send, hers.pk, hers.fence) as other:
+    with (
+        meanwhile(sending.send_claimed_job, early.pk, early.fence) as one,
+        meanwhile(sending.send_claimed_job, hers.pk, hers.fence) as other,
+    ):
         wait_until(lambda: rules.slow_calls == 5, "the calls are open")
-        assert sending.send(full.pk, full.fence).left
+        assert sending.send_claimed_job(full.pk, full.fence).left
         wait_until(lambda: waits_paused(full), "his campaign is paused, and his messages wait")
         assert Campaign.objects.get(pk=early.campaign_id).paused_at, "its calls would go on after their answer"
         rules.answers_slow.set()
         one.result()
         other.result()
     for job in (early, hers):
-        finalizer.finalise(job.pk)
-    wait_until(lambda: sweep(LEASE) and not RefusalTail.objects.exists(), "the tail is put back")
+        finalizer.finalise_job(job.pk)
+    wait_until(lambda: run_sweep(LEASE) and not RefusalTail.objects.exists(), "the tail is put back")
     early.refresh_from_db()
     hers.refresh_from_db()
     assert (early.refused, early.status) == (0, "DISPATCHED")
@@ -323,12 +326,12 @@ def test_whoever_resumes_gets_past_what_was_refused_before(
 ) -> None:
     """A message is put back once, or recipients truly refused in unknown words would block their list for good."""
     job = job_of(anton, odd(20), shared_login)
-    sending.send(job.pk, job.fence)
-    assert finalizer.finalise(job.pk)
+    sending.send_claimed_job(job.pk, job.fence)
+    assert finalizer.finalise_job(job.pk)
     wait_until(lambda: waits_paused(job), "his campaign is paused, and his messages wait")
     pausing.resume([job.pk], by="anton")
     job = refused_all(take_again(job))
-    wait_until(lambda: sweep(LEASE) and not SponsorRefusalRun.objects.exists(), "the run is looked at")
+    wait_until(lambda: run_sweep(LEASE) and not SponsorRefusalRun.objects.exists(), "the run is looked at")
     job.refresh_from_db()
     assert (job.refused, job.status) == (20, "LOGGED")
     assert Campaign.objects.get(pk=job.campaign_id).paused_at is None, "nothing of it is left to pause"
@@ -349,7 +352,7 @@ def test_a_sender_that_the_vendor_does_not_take_pauses_its_campaign_alone(
     shared_login: Credential, anton: Sponsor, velma: Sponsor, rules: Any
 ) -> None:
     theirs, mine = mail_of(anton, shared_login), mail_of(velma, shared_login)
-    assert sending.send(theirs.pk, theirs.fence).left
+    assert sending.send_claimed_job(theirs.pk, theirs.fence).left
     assert 1 <= len(rules.senders) <= WIDE, "no call begins after the first answer"
     nothing_stands(shared_login)
     campaign = Campaign.objects.get(pk=theirs.campaign_id)
@@ -360,7 +363,7 @@ def test_a_sender_that_the_vendor_does_not_take_pauses_its_campaign_alone(
     pausing.resume([theirs.pk], by="anton")
     theirs = sent(take_again(theirs))
     assert (theirs.refused, theirs.accepted) == (0, 300), "nobody was refused for it"
-    assert not [check for check in audit.run() if not check.ok]
+    assert not [check for check in audit.ask_all_questions() if not check.is_kept]
 
 
 def test_all_campaigns_of_a_refused_sender_are_resumed_together(
@@ -372,7 +375,7 @@ def test_all_campaigns_of_a_refused_sender_are_resumed_together(
     sender = Campaign.objects.get(pk=first.campaign_id).identity
     Campaign.objects.filter(pk__in=[job.campaign_id for job in jobs]).update(identity=sender)
     for job in jobs:
-        assert sending.send(job.pk, job.fence).left
+        assert sending.send_claimed_job(job.pk, job.fence).left
     pausing.pause([hers.pk], by="velma")
     paused = Campaign.objects.filter(paused_at__isnull=False)
     assert paused.count() == 5
@@ -388,7 +391,7 @@ def test_the_credentials_own_sender_is_a_matter_of_the_credential(
 ) -> None:
     rules.unverified = frozenset({None})
     job = job_of(anton, readers(300), shared_login)
-    assert sending.send(job.pk, job.fence).left
+    assert sending.send_claimed_job(job.pk, job.fence).left
     assert is_paused(shared_login) and Campaign.objects.get(pk=job.campaign_id).paused_at is None
 
 
@@ -396,7 +399,7 @@ def test_doubts_about_one_sponsors_mail_cost_the_other_one_a_probe(
     shared_login: Credential, anton: Sponsor, velma: Sponsor
 ) -> None:
     theirs = job_of(anton, [f"lost{one}@example.org" for one in range(100)], shared_login)
-    assert sending.send(theirs.pk, theirs.fence).left
+    assert sending.send_claimed_job(theirs.pk, theirs.fence).left
     shared_login.refresh_from_db()
     assert shared_login.braked_at, "they may be the vendor's fault"
     mine = send_the_rest(job_of(velma, readers(20), shared_login))

@@ -141,7 +141,7 @@ def test_the_release_goes_on_beside_the_new_tables_and_this_version_takes_over_u
         began = time.time()
         done = forks.run(["manage.py", "migrate"], env=environment(), timeout=DEADLINE)
         assert done.returncode == 0 and "Nothing stands still" in done.stderr, done.stderr
-        assert "no call starts" not in done.stderr and Store.objects.get().applied == guard.tables()
+        assert "no call starts" not in done.stderr and Store.objects.get().applied == guard.newest_migrations()
 
         jobs.append(dispatched(MANY, account))
         notify_queue(account.vendor_id, queue)
@@ -175,16 +175,16 @@ def test_the_release_goes_on_beside_the_new_tables_and_this_version_takes_over_u
 
 
 def test_going_back_undoes_what_came_since_the_release_and_the_release_fits_alone() -> None:
-    newer = {(app, name) for app, names in guard.migrations().items() for name in names}
+    newer = {(app, name) for app, names in guard.list_migrations().items() for name in names}
     newer = {(app, name) for app, name in newer if name > upgrades.RELEASES[RELEASE][app]}
-    assert newer and newer <= applied() and guard.halted() is None
+    assert newer and newer <= applied() and guard.halt_reason() is None
     with tables_of_the_release():
         assert not newer & applied()
         with connection.cursor() as cursor:
             cursor.execute("SELECT tables FROM campaigns_store")
             assert cursor.fetchone()[0] == " ".join(f"{app}.{name}" for app, name in upgrades.RELEASES[RELEASE].items())
-        assert guard.halted() == guard.OTHER_TABLES, "and this version calls nobody"
-    assert newer <= applied() and guard.halted() is None
+        assert guard.halt_reason() == guard.OTHER_TABLES, "and this version calls nobody"
+    assert newer <= applied() and guard.halt_reason() is None
 
 
 def test_where_there_is_no_way_back_nothing_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:

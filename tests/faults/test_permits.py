@@ -23,7 +23,7 @@ def test_a_grant_that_is_cancelled_reopens_what_another_sender_closed_for_a_minu
     frozen = driver.round("after_grant:1:STOP")
     assert frozen["end"] == "frozen", "with all permits of the window"
     second = take_again(factories.campaign_with_job(1, of=account, status="DISPATCHED"))
-    assert sending.send(second.pk, second.fence).left
+    assert sending.send_claimed_job(second.pk, second.fence).left
     account.refresh_from_db()
     assert account.rate_limited_until and account.rate_limited_until > timezone.now()
     actions.stop([first.pk])
@@ -41,7 +41,7 @@ def test_a_job_of_one_letter_takes_one_permit(vendor: Sandbox, driver: Driver) -
     first = factories.campaign_with_job(1, of=account, status="DISPATCHED")
     frozen = driver.round("after_grant:1:STOP")
     others = [take_again(factories.campaign_with_job(1, of=account, status="DISPATCHED")) for _ in range(3)]
-    assert not any(sending.send(job.pk, job.fence).left for job in others), "three permits were left"
+    assert not any(sending.send_claimed_job(job.pk, job.fence).left for job in others), "three permits were left"
     driver.wake(frozen["pid"])
     first.refresh_from_db()
     too_late = first.waits_for == "rate limit reached"  # it was frozen for longer than a grant is good for

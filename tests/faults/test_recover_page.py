@@ -14,7 +14,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from campaigns.engine.failover import guard, recovery
-from campaigns.engine.failover.queries import notice
+from campaigns.engine.failover.queries import notice_halt
 from campaigns.models import Job, Store
 from campaigns.operations import actions
 from tests import factories
@@ -59,7 +59,7 @@ def restored(account: Credential, operator: Client) -> Iterator[Job]:
     with backup() as name:
         sent(take_again(job))
         restore(name)
-        notice()
+        notice_halt()
         yield job
 
 
@@ -84,10 +84,10 @@ def test_the_numbers_are_shown_and_a_persons_word_puts_in_doubt_what_the_rows_do
     page = operator.get(PAGE)
     assert [(loss.calls, loss.messages) for loss in page.context["losses"]] == [(12, 12)]
     assert "12 messages will be in doubt" in text(page) and "Redis remembers" in text(page)
-    assert guard.halted() == guard.TAKEN_OVER and sums() == {"accepted": 2, "waiting": 22}, "numbers only"
+    assert guard.halt_reason() == guard.TAKEN_OVER and sums() == {"accepted": 2, "waiting": 22}, "numbers only"
     after = operator.post(PAGE, form(page), follow=True)
     assert "12 calls that the rows do not know" in text(after) and "Calls start again" in text(after)
-    assert guard.halted() is None and sums() == {"accepted": 2, "in doubt": 12, "waiting": 10}
+    assert guard.halt_reason() is None and sums() == {"accepted": 2, "in doubt": 12, "waiting": 10}
     [(who, what)] = decided()
     assert who == "olga" and what.endswith("in doubt: 12 messages. Reason: the disk died")
     assert "Decided before" in text(after) and "olga" in text(after)
@@ -110,7 +110,7 @@ def test_of_two_that_recover_at_once_the_second_does_nothing() -> None:
     Store.objects.update(timeline="000000AA")
     adoptions = Store.objects.get().adoptions
     with pytest.raises(CommandError, match="in the meantime"), while_it_waits(by_command):
-        recovery.recover(Actor("olga"), "the disk died")
+        recovery.recover_store(Actor("olga"), "the disk died")
     assert Store.objects.get().adoptions == adoptions + 1 and len(decided()) == 1
 
 
@@ -131,16 +131,16 @@ def test_numbers_that_have_changed_since_are_shown_anew_and_nothing_is_done(
         stale = operator.post(PAGE, form(page, "power failed"))
         assert "The numbers have changed" in text(stale) and "20 messages will be in doubt" in text(stale)
         assert 'value="power failed"' in stale.content.decode(), "nobody types it twice"
-        assert guard.halted() == guard.TAKEN_OVER and sums() == {"waiting": 27} and decided() == []
+        assert guard.halt_reason() == guard.TAKEN_OVER and sums() == {"waiting": 27} and decided() == []
         operator.post(PAGE, form(stale))
-        assert guard.halted() is None and sums() == {"in doubt": 20, "waiting": 7}
+        assert guard.halt_reason() is None and sums() == {"in doubt": 20, "waiting": 7}
 
 
 def test_without_a_reason_or_the_numbers_nothing_is_done(restored: Job, operator: Client) -> None:
     page = form(operator.get(PAGE))
     assert "say why" in text(operator.post(PAGE, page | {"reason": "  "}))
     assert "have changed" in text(operator.post(PAGE, {"reason": "by a script"}))
-    assert guard.halted() == guard.TAKEN_OVER and decided() == []
+    assert guard.halt_reason() == guard.TAKEN_OVER and decided() == []
 
 
 @pytest.mark.parametrize("groups", [("viewer", "all sponsors"), ("operator",), ("vendor admin", "all sponsors")])
@@ -148,7 +148,7 @@ def test_who_may_not_settle_doubts_of_all_sponsors_reads_why_and_can_do_nothing(
     some, may = person("vic", *groups), person("olga", "operator", "all sponsors")
     assert all("Nothing is called" not in text(some.get(path)) for path in FRONT)
     Store.objects.update(timeline="000000AA")
-    notice()
+    notice_halt()
     for path in FRONT:
         page = text(some.get(path))
         assert "Nothing is called: the store was taken over" in page and "First seen on" in page
@@ -157,7 +157,7 @@ def test_who_may_not_settle_doubts_of_all_sponsors_reads_why_and_can_do_nothing(
     shown = may.get(PAGE).context["shown"]
     assert some.get(PAGE).status_code == 403
     assert some.post(PAGE, {"shown": shown, "reason": "I want to"}).status_code == 403
-    assert guard.halted() == guard.TAKEN_OVER and decided() == []
+    assert guard.halt_reason() == guard.TAKEN_OVER and decided() == []
 
 
 def test_a_halt_of_another_kind_is_shown_and_has_nothing_to_decide(operator: Client) -> None:
@@ -166,7 +166,7 @@ def test_a_halt_of_another_kind_is_shown_and_has_nothing_to_decide(operator: Cli
     page = operator.get(PAGE)
     assert "nothing to decide" in text(page)
     operator.post(PAGE, form(page))
-    assert guard.halted() == guard.MIGRATING and decided() == []
+    assert guard.halt_reason() == guard.MIGRATING and decided() == []
 
 
 @pytest.mark.parametrize("path", FRONT)

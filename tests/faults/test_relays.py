@@ -39,7 +39,7 @@ def test_long_mails_of_a_job_go_at_the_first_try(postfix: PrivatePostfix) -> Non
     job = taken([f"reader{number}@example.org" for number in range(5)], account)
     Campaign.objects.update(body="A newsletter of an ordinary size.\n" * 5_000, html=True)
     before = postfix.log().count("lost connection")
-    assert not sending.send(job.pk, job.fence).left
+    assert not sending.send_claimed_job(job.pk, job.fence).left
     send_the_rest(job)
     assert sums() == {"accepted": 5} and postfix.log().count("lost connection") == before
 
@@ -48,7 +48,7 @@ def test_a_wrong_relay_burns_no_list_and_the_list_goes_when_it_is_mended(postfix
     known = {"host": "127.0.0.1", "port": postfix.foreign, "tls": "none", "sender": "us@example.org", "concurrency": 4}
     account = factories.credential(factories.vendor(adapter="smtp", settings=known, min_requests=1))
     job = taken([f"somebody{number}@elsewhere.example" for number in range(50)], account)
-    assert sending.send(job.pk, job.fence).left
+    assert sending.send_claimed_job(job.pk, job.fence).left
     account.refresh_from_db()
     assert account.paused and "Relay access denied" in account.paused_reason
     assert sums() == {"waiting": 50}
@@ -67,14 +67,14 @@ def test_one_job_over_a_relay_that_wants_a_login_and_knows_some_recipients_only(
     account = factories.credential(vendor, secret={"user": "velma", "password": "wrong"})
     to = ["ann@example.org", "nobody@example.org", "full@example.org", "bob@example.org"]
     job = taken(to, account)
-    assert sending.send(job.pk, job.fence).left
+    assert sending.send_claimed_job(job.pk, job.fence).left
     account.refresh_from_db()
     assert account.paused and "535" in account.paused_reason and sums() == {"waiting": 4}
 
     Credential.objects.update(paused=False, secret={"user": "velma", "password": "s3cret"})
     take_again(job)
-    sending.send(job.pk, job.fence)
-    finalizer.finalise(job.pk)
+    sending.send_claimed_job(job.pk, job.fence)
+    finalizer.finalise_job(job.pk)
     assert sums() == {"accepted": 2, "refused": 1, "waiting": 1}, "the full mailbox is tried again later"
     refused = Message.objects.get(error_code="550")
     assert (refused.recipient, refused.error_sub_type) == ("nobody@example.org", "5.1.1")

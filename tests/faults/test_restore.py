@@ -21,7 +21,7 @@ from django.utils import timezone
 from campaigns.engine import audit
 from campaigns.engine import sending as sender
 from campaigns.engine.dispatch import dispatcher
-from campaigns.engine.doubts.reconciler import reconcile
+from campaigns.engine.doubts.reconciler import reconcile_due_doubts
 from campaigns.engine.failover import guard
 from campaigns.models import AnswerBatch, Claim, Job, Message
 from tests import factories
@@ -78,7 +78,7 @@ def answered() -> set[int]:
 def asked(of: Job) -> bool:
     """The vendor has been asked about all of the job's messages in doubt."""
     Message.objects.filter(in_doubt_at__isnull=False).update(settle_at="2000-01-01T00:00Z")
-    reconcile()
+    reconcile_due_doubts()
     return not Message.objects.filter(id__gte=of.first_message, id__lt=of.end, in_doubt_at__isnull=False).exists()
 
 
@@ -86,17 +86,17 @@ def test_nothing_is_called_before_a_person_has_said_so(sandbox: Sandbox) -> None
     job = factories.campaign_with_job(5, of=login(sandbox.url), status="DISPATCHED")
     with backup() as name:
         restore(name)
-        assert guard.halted() == guard.TAKEN_OVER
-        assert any(not check.ok and "recover_store" in check.question for check in audit.run())
+        assert guard.halt_reason() == guard.TAKEN_OVER
+        assert any(not check.is_kept and "recover_store" in check.question for check in audit.ask_all_questions())
         take_again(job)
-        assert sender.send(job.pk, job.fence).left and sandbox.books().entries == []
+        assert sender.send_claimed_job(job.pk, job.fence).left and sandbox.books().entries == []
         assert Job.objects.get(pk=job.pk).waits_for == guard.TAKEN_OVER
         with pytest.raises(CommandError, match="add --yes"):
             recover(yes=False)
         before = recover(dry_run=True)
-        assert guard.halted() == guard.TAKEN_OVER, "numbers only"
+        assert guard.halt_reason() == guard.TAKEN_OVER, "numbers only"
         assert recover() == before | {"dry_run": False}
-        assert guard.halted() is None and recover() == {"taken_over": False}
+        assert guard.halt_reason() is None and recover() == {"taken_over": False}
 
 
 def test_what_redis_let_through_since_is_in_doubt_and_nothing_else(sandbox: Sandbox) -> None:
@@ -140,7 +140,7 @@ def test_without_a_complete_record_all_that_may_have_been_called_is_in_doubt_and
         assert sums() == {"waiting": 37}, "they would be sent, twenty of them again"
         [loss] = recover(without=[surely_not.pk])["vendors"]
         assert not loss["witnessed"] and sums() == {"in doubt": 30, "waiting": 7}
-        dispatcher.dispatch()
+        dispatcher.dispatch_rendered()
         for job in (whole, later, surely_not):
             send_the_rest(job)
             wait_until(lambda job=job: asked(job), "the vendor was asked")  # type: ignore[misc]
@@ -219,7 +219,7 @@ def test_a_dump_that_is_taken_in_mid_send_calls_nobody_twice_and_loses_nobody(
         known = len(answered())
         assert 0 < known < many and len(claimed() - answered()) == CONCURRENCY, "the dump is of the middle"
         take_again(never)
-        assert sender.send(never.pk, never.fence).left, "nothing is called before a person has said so"
+        assert sender.send_claimed_job(never.pk, never.fence).left, "nothing is called before a person has said so"
         recover(since=began.isoformat())
         Job.objects.update(heartbeat_at="2000-01-01T00:00Z")
         for job in (half, later, never):

@@ -15,7 +15,7 @@ from django.utils import timezone
 from campaigns.engine import audit, delivery_reports, failpoints
 from campaigns.engine.casting import mailcaster
 from campaigns.engine.claiming import limits
-from campaigns.engine.connections import connect
+from campaigns.engine.connections import open_connection
 from campaigns.engine.doubts import reconciler, resolve
 from campaigns.engine.finishing import finalizer
 from campaigns.engine.routes import entries, moving, whose
@@ -72,7 +72,7 @@ def campaign(by: Route, of: Credential, recipients: Any = 20, status: str = "P_Q
 def child_of(parent: Job) -> Job:
     """What its vendor's caster cuts next."""
     caster = Job.objects.get(pk=parent.pk).vendor.mailcasters.get()
-    claimed = mailcaster.claim(caster.pk, timezone.now())
+    claimed = mailcaster.claim_next_job(caster.pk, timezone.now())
     assert claimed
     return Job.objects.get(pk=claimed.job_id)
 
@@ -113,7 +113,7 @@ def test_a_vendor_that_dies_midway_keeps_what_it_was_called_for_and_nobody_gets_
         called = calls(one, 3)
         one.kill()
         assert result_of(sending, "the sender ends").left
-    moved = moving.reroute(parent.pk)
+    moved = moving.reroute_parent(parent.pk)
     assert moved.vendors == {second.vendor_id} and 12 < moved.messages <= 20 - called + CONCURRENCY
     finish(driver)
     assert judge(all_books(one, other), windows=[(5, 1.0, None)]) == []
@@ -156,7 +156,7 @@ def test_what_was_called_or_is_in_doubt_stays_and_what_lies_between_goes(two: tu
     Message.objects.filter(pk__in=waiting).update(dequeued_at=None, sent_at=None, delivered_at=None, message_id=None)
     Job.objects.filter(pk=child.pk).update(status="DISPATCHED", finished_at=None, accepted=3)
     close(first)
-    assert moving.reroute(parent.pk).messages == 3
+    assert moving.reroute_parent(parent.pk).messages == 3
     went = Job.objects.filter(credential=second).exclude(pk=parent.pk)
     assert sorted((job.first_message - child.first_message, job.size) for job in went) == [(1, 2), (5, 1)]
     stays = Job.objects.filter(credential=first, parent=parent).order_by("first_message")
@@ -164,9 +164,9 @@ def test_what_was_called_or_is_in_doubt_stays_and_what_lies_between_goes(two: tu
         (0, 1, "SENT"), (3, 2, "SENT"), (6, 2, "SENT"),
     ]  # fmt: skip
     assert [(job.accepted, job.refused, job.in_doubt) for job in stays] == [(0, 0, 1), (1, 1, 0), (2, 0, 0)]
-    assert all(finalizer.finalise(job.pk) for job in stays)
-    assert moving.reroute(parent.pk).messages == 0
-    assert [one for one in audit.run() if not one.ok and one.promise in ("P1", "P2", "P7")] == []
+    assert all(finalizer.finalise_job(job.pk) for job in stays)
+    assert moving.reroute_parent(parent.pk).messages == 0
+    assert [one for one in audit.ask_all_questions() if not one.is_kept and one.promise in ("P1", "P2", "P7")] == []
 
 
 @pytest.mark.slow("processes")
@@ -179,8 +179,8 @@ def test_what_a_lost_sender_had_claimed_stays_and_its_late_answers_find_it(
     result = driver.round("after_call:3:STOP")
     assert result["end"] == "frozen"
     close(first)
-    finalizer.recover(Job.objects.get(parent=parent, credential=first).pk, timedelta())
-    assert moving.reroute(parent.pk).messages
+    finalizer.recover_job(Job.objects.get(parent=parent, credential=first).pk, timedelta())
+    assert moving.reroute_parent(parent.pk).messages
     driver.round()  # by the other one
     driver.wake(result["pid"])
     finish(driver)
@@ -197,7 +197,7 @@ def test_two_at_once_move_once(two: tuple[Sandbox, Sandbox]) -> None:
 
     def move(_: int) -> int:
         try:
-            return moving.reroute(parent.pk).messages
+            return moving.reroute_parent(parent.pk).messages
         finally:
             connection.close()
 
@@ -210,10 +210,10 @@ def test_each_vendor_is_asked_once_so_nothing_goes_in_circles(two: tuple[Sandbox
     first, second = (login(one) for one in two)
     parent = campaign(route(first, second), first)
     close(first)
-    assert moving.reroute(parent.pk).messages == 20
+    assert moving.reroute_parent(parent.pk).messages == 20
     Credential.objects.filter(pk=first.pk).update(paused=False)
     close(second)
-    assert moving.reroute(parent.pk).messages == 0
+    assert moving.reroute_parent(parent.pk).messages == 0
     parent.refresh_from_db()
     assert parent.credential == second
 
@@ -239,7 +239,7 @@ def test_nothing_goes_to_a_vendor_that_may_not_have_it(obstacle: str, two: tuple
             vendor.paused = True
     vendor.save()
     close(first)
-    assert moving.reroute(parent.pk).vendors == {third.vendor_id}
+    assert moving.reroute_parent(parent.pk).vendors == {third.vendor_id}
 
 
 def test_what_is_stopped_or_paused_does_not_move(two: tuple[Sandbox, Sandbox]) -> None:
@@ -258,7 +258,7 @@ def test_what_a_sender_has_does_not_move(two: tuple[Sandbox, Sandbox]) -> None:
     parent = campaign(route(first, second), first)
     child = child_of(parent)
     close(first)
-    assert moving.reroute(parent.pk).messages == 12
+    assert moving.reroute_parent(parent.pk).messages == 12
     child.refresh_from_db()
     assert (child.credential, child.size, child.status) == (first, 8, "ENQUEUED")
 
@@ -338,15 +338,15 @@ def test_what_waits_between_the_calls_of_a_dead_sender_moves_when_their_doubts_a
     child.refresh_from_db()
     ends = [child.first_message, child.end - 1]
     Claim.objects.create(job=child, fence=child.fence, at=timezone.now(), messages=ends)
-    assert finalizer.recover(child.pk, timedelta())
+    assert finalizer.recover_job(child.pk, timedelta())
     close(first)
-    assert moving.reroute(parent.pk).messages == 12 and by(second) == 0
+    assert moving.reroute_parent(parent.pk).messages == 12 and by(second) == 0
     assert Claim.objects.count() == 1  # a late answer may still settle these
-    resolve.resolve(ends[:1], "sent", "the vendor says so", "ann")
-    assert moving.reroute(parent.pk).messages == 0
-    resolve.resolve(ends[1:], "sent", "the vendor says so", "ann")
-    assert moving.reroute(parent.pk).messages == 6 and by(second) == 6 and not Claim.objects.exists()
-    assert [one for one in audit.run() if not one.ok and one.promise in ("P1", "P2")] == []
+    resolve.resolve_doubts(ends[:1], "sent", "the vendor says so", "ann")
+    assert moving.reroute_parent(parent.pk).messages == 0
+    resolve.resolve_doubts(ends[1:], "sent", "the vendor says so", "ann")
+    assert moving.reroute_parent(parent.pk).messages == 6 and by(second) == 6 and not Claim.objects.exists()
+    assert [one for one in audit.ask_all_questions() if not one.is_kept and one.promise in ("P1", "P2")] == []
 
 
 def moved_whole(first: Credential, second: Credential) -> Job:
@@ -354,7 +354,7 @@ def moved_whole(first: Credential, second: Credential) -> Job:
     parent = campaign(route(first, second), first, 8)
     put_back(child_of(parent))
     close(first)
-    assert moving.reroute(parent.pk).messages == 8
+    assert moving.reroute_parent(parent.pk).messages == 8
     return parent
 
 
@@ -394,12 +394,12 @@ def test_a_campaign_of_which_all_has_moved_is_of_the_vendor_that_has_it(two: Two
     parent = moved_whole(first, second)
     parent.refresh_from_db()
     assert parent.credential == second
-    assert mailcaster.holders(Credential.objects.all()) == {second.pk: parent.campaign_id}
+    assert mailcaster.holders_of_credentials(Credential.objects.all()) == {second.pk: parent.campaign_id}
 
 
 def fail_once(one: Credential) -> None:
     async def once() -> None:
-        rows = await connect()
+        rows = await open_connection()
         await limits.back_off(rows, one.pk)
         await rows.close()
 
@@ -413,7 +413,7 @@ def test_patience_counts_from_the_failures_of_now_and_not_of_last_night(two: Two
     fail_once(first)
     first.refresh_from_db()
     assert first.backoff == 0.5 and first.unreached_since > night + timedelta(hours=7)
-    assert entries.why_not([first.pk], 5) == {first.pk: ""}
+    assert entries.closed_credentials([first.pk], 5) == {first.pk: ""}
 
 
 @pytest.mark.parametrize(
@@ -433,7 +433,7 @@ def test_a_call_without_any_answer_is_no_sign_that_the_vendor_is_reached(
     leased: Any = SimpleNamespace(adapter=adapter, campaign=None, lease=SimpleNamespace(job_id=1), vendor_id=vendor.pk)
     call: Any = SimpleNamespace(permits=(), message=SimpleNamespace(recipient="a@b"))
     pool = CallPool(leased, lambda *_: asyncio.sleep(0))
-    pool._finish(call, outcome, called=True)
+    pool._finish_call(call, outcome, called=True)
     assert (pool.answered_at > 0) == reached
 
 
@@ -445,9 +445,9 @@ def test_a_vendor_that_was_not_reached_when_it_was_last_called_comes_last(two: T
     unreached = {"unreached_since": ago - timedelta(hours=3), "retry_after_until": ago, "backoff": 30}
     Credential.objects.filter(pk=second.pk).update(**unreached)
     close(first)
-    assert moving.reroute(parent.pk).vendors == {third.vendor_id}
+    assert moving.reroute_parent(parent.pk).vendors == {third.vendor_id}
     close(third)
-    assert moving.reroute(parent.pk).vendors == {second.vendor_id}
+    assert moving.reroute_parent(parent.pk).vendors == {second.vendor_id}
 
 
 def test_a_repeat_is_plotted_for_the_vendor_that_was_called(two: Two) -> None:
@@ -460,11 +460,11 @@ def test_a_repeat_is_plotted_for_the_vendor_that_was_called(two: Two) -> None:
     parent = campaign(route(first, second), first, to)
     assert sent(child_of(parent)).in_doubt == 1
     close(first)
-    assert moving.reroute(parent.pk).messages == 2
+    assert moving.reroute_parent(parent.pk).messages == 2
     ago = timezone.now() - timedelta(minutes=5)
     Credential.objects.filter(pk=first.pk).update(paused=False, retry_after_until=None, unreached_since=ago)
     Message.objects.filter(in_doubt_at__isnull=False).update(sent_at=ago, settle_at=timezone.now())
-    assert reconciler.reconcile() == 1
+    assert reconciler.reconcile_due_doubts() == 1
     assert other.books().entries == [] and Credential.objects.get(pk=first.pk).unreached_since is None
     assert not Minute.objects.filter(vendor=second.vendor, units__gt=0).exists()
 
@@ -478,8 +478,8 @@ def test_a_report_of_a_vendor_of_the_route_settles_a_doubt_whose_move_was_lost(t
     stranger = login(two[0])
     message = Message.objects.get(pk=child.first_message)
     said = [Reported(message.reference, "delivered", timezone.now())]
-    assert delivery_reports.take(stranger.vendor_id, said).unknown == (message.reference,)
-    assert delivery_reports.take(second.vendor_id, said).unknown == ()
+    assert delivery_reports.store_reports(stranger.vendor_id, said).unknown == (message.reference,)
+    assert delivery_reports.store_reports(second.vendor_id, said).unknown == ()
     message.refresh_from_db()
     assert message.in_doubt_at is None and message.message_id
 
@@ -488,7 +488,7 @@ def test_a_report_of_the_vendor_that_a_message_has_left_is_an_acceptance(two: Tw
     first, second = (login(one) for one in two)
     parent = moved_whole(first, second)
     message = Message.objects.get(pk=parent.first_message)
-    delivery_reports.take(first.vendor_id, [Reported(message.reference, "delivered", timezone.now())])
+    delivery_reports.store_reports(first.vendor_id, [Reported(message.reference, "delivered", timezone.now())])
     message.refresh_from_db()
     assert message.message_id
 
@@ -499,11 +499,11 @@ def test_a_vendor_whose_mailcasters_cut_nothing_takes_no_work(two: Two) -> None:
     parent = campaign(by_both, first, 1)
     Mailcaster.objects.filter(vendor=first.vendor).update(kind="small-only")
     assert mailcaster.idle_casters(first.vendor_id) == []
-    assert entries.why_not([first.pk], 5) == {first.pk: entries.UNCUT}
-    assert entries.usable(by_both, parent.sponsor)[0] == second
+    assert entries.closed_credentials([first.pk], 5) == {first.pk: entries.UNCUT}
+    assert entries.usable_credentials(by_both, parent.sponsor)[0] == second
     assert moving.reroute_due().messages == 1
     Mailcaster.objects.filter(vendor=second.vendor).update(enabled=False)
-    assert entries.usable(by_both, parent.sponsor)[0] == first
+    assert entries.usable_credentials(by_both, parent.sponsor)[0] == first
 
 
 def test_what_has_ended_without_a_call_is_not_counted_as_gone(two: Two) -> None:
@@ -513,8 +513,8 @@ def test_what_has_ended_without_a_call_is_not_counted_as_gone(two: Two) -> None:
     Message.objects.filter(pk__in=ended).update(dequeued_at=timezone.now(), error_code="suppressed")
     Job.objects.filter(pk=parent.pk).update(remaining_suppressed=4, suppressed=4)
     close(first)
-    assert moving.reroute(parent.pk).messages == 6
-    assert [one.messages for one in whose.moves(parent.campaign_id)] == [6]
+    assert moving.reroute_parent(parent.pk).messages == 6
+    assert [one.messages for one in whose.list_moves(parent.campaign_id)] == [6]
 
 
 def test_what_one_vendor_has_put_off_does_not_wait_for_it_at_the_next(two: Two) -> None:
@@ -524,7 +524,7 @@ def test_what_one_vendor_has_put_off_does_not_wait_for_it_at_the_next(two: Two) 
     put_off = {"put_off_at": timezone.now(), "call_after": timezone.now() + timedelta(hours=1)}
     Message.objects.filter(pk=child.first_message).update(**put_off)
     close(first)
-    assert moving.reroute(parent.pk).messages == 8
+    assert moving.reroute_parent(parent.pk).messages == 8
     assert not Message.objects.exclude(put_off_at=None, call_after=None).exists()
 
 
@@ -536,8 +536,8 @@ def test_a_move_makes_nothing_that_was_shown_to_a_person_old(two: Two) -> None:
     Message.objects.filter(pk=child.first_message + 3).update(**doubtful)
     Message.objects.filter(pk=child.first_message + 5).update(**doubtful)
     Job.objects.filter(pk=child.pk).update(in_doubt=2, revision=2)
-    shown = resolve.versions([parent.pk])
+    shown = resolve.count_decisions([parent.pk])
     close(first)
-    assert moving.reroute(parent.pk).messages == 6
-    assert resolve.versions([parent.pk]) == shown
-    assert [one for one in audit.run() if not one.ok and one.promise == "P1"] == []
+    assert moving.reroute_parent(parent.pk).messages == 6
+    assert resolve.count_decisions([parent.pk]) == shown
+    assert [one for one in audit.ask_all_questions() if not one.is_kept and one.promise == "P1"] == []

@@ -39,7 +39,7 @@ def dispatched(of: Credential, size: int) -> Job:
 
 def next_of(caster: Mailcaster) -> Job:
     """The leaf that the mailcaster takes now."""
-    claimed = mailcaster.claim(caster.pk, timezone.now())
+    claimed = mailcaster.claim_next_job(caster.pk, timezone.now())
     assert claimed
     return Job.objects.get(pk=claimed.job_id)
 

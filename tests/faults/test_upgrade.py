@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from campaigns.engine.casting import mailcaster as casting_queries
 from campaigns.engine.dispatch.dispatcher import notify_vendors
-from campaigns.engine.doubts.reconciler import reconcile
+from campaigns.engine.doubts.reconciler import reconcile_due_doubts
 from campaigns.engine.failover import guard
 from campaigns.engine.finishing import finalizer
 from campaigns.engine.sending.sender import Sender
@@ -99,11 +99,11 @@ def test_a_process_whose_statement_was_refused_sends_the_next_job(sandbox: Sandb
     with closing(Sender()) as one:
         execute("ALTER TABLE campaigns_claim RENAME COLUMN units TO cost")
         try:
-            assert one.send(job.pk, job.fence).left
+            assert one.send_claimed_job(job.pk, job.fence).left
         finally:
             execute("ALTER TABLE campaigns_claim RENAME COLUMN cost TO units")
         Job.objects.update(not_before=None)
-        one.send(job.pk, take_again(job).fence)
+        one.send_claimed_job(job.pk, take_again(job).fence)
     assert Job.objects.get(pk=job.pk).status == "SENT"
 
 
@@ -118,7 +118,7 @@ def test_tables_of_another_version_stop_every_sender_before_its_next_claim(sandb
         assert sending.result().left
     assert sums()["waiting"] > 0 and sums()["in doubt"] == 0
     assert Job.objects.get(pk=job.pk).waits_for == (guard.OTHER_TABLES if tables else guard.MIGRATING)
-    assert casting_queries.lock(factories.caster(other.vendor).pk) is None, "nothing is taken either"
+    assert casting_queries.lock_mailcaster(factories.caster(other.vendor).pk) is None, "nothing is taken either"
     Store.objects.update(**ours)
     sandbox.settings(latency_ms=0.0)
     Job.objects.update(not_before=None)
@@ -127,7 +127,7 @@ def test_tables_of_another_version_stop_every_sender_before_its_next_claim(sandb
 
 
 def test_what_migrate_writes_down_is_what_the_program_knows() -> None:
-    assert Store.objects.get().tables == guard.tables() and guard.halted() is None
+    assert Store.objects.get().tables == guard.newest_migrations() and guard.halt_reason() is None
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_database_of_another_version_is_refused_with_the_way_out_and_nothing_i
         with_it = {"tables": "campaigns.0022_of_another", "applied": "campaigns.0022_of_another"}
         Store.objects.update(**with_it)
         assert [error.id for error in checks.tables_are_of_this_version()] == ["mailhub.E008"]
-        Store.objects.update(**{**with_it, "tables": guard.tables()})
+        Store.objects.update(**{**with_it, "tables": guard.newest_migrations()})
         if storage == "0002_storage":
             assert checks.tables_are_of_this_version() == [], "they are ahead by additive migrations alone"
     finally:
@@ -209,10 +209,10 @@ def test_migrate_refuses_while_mail_is_being_sent_and_changes_nothing(settings: 
     with a_migration_to_do(), noted_closings() as closings:
         with pytest.raises(CommandError, match="1 job is being sent: end the workers first, or say --wait"):
             migrate()
-        assert guard.halted() is None and closings() == [], "no sender is stopped for a moment"
+        assert guard.halt_reason() is None and closings() == [], "no sender is stopped for a moment"
         Job.objects.filter(pk=job.pk).update(heartbeat_at="2000-01-01T00:00Z")
         migrate()
-    assert guard.halted() is None
+    assert guard.halt_reason() is None
 
 
 class TerminalInput(StringIO):
@@ -230,7 +230,7 @@ def test_at_a_terminal_migrate_asks_before_calls_stop(monkeypatch: pytest.Monkey
         assert closings() == []
         monkeypatch.setattr(sys, "stdin", TerminalInput("y\n"))
         migrate()
-        assert [one.tables for one in closings()] == ["", guard.tables()]
+        assert [one.tables for one in closings()] == ["", guard.newest_migrations()]
 
 
 def test_migrate_that_waits_lets_open_calls_end_and_leaves_no_doubt(sandbox: Sandbox) -> None:
@@ -241,7 +241,7 @@ def test_migrate_that_waits_lets_open_calls_end_and_leaves_no_doubt(sandbox: San
         with meanwhile(lambda: migrate(wait=True)) as migrating:
             assert sending.result().left
             migrating.result()
-        assert sums()["in doubt"] == 0 and sums()["waiting"] > 0 and guard.halted() is None
+        assert sums()["in doubt"] == 0 and sums()["waiting"] > 0 and guard.halt_reason() is None
     sandbox.settings(latency_ms=0.0)
     Job.objects.update(not_before=None)
     send_the_rest(job)
@@ -265,7 +265,7 @@ def test_from_the_commit_that_closes_the_store_no_call_is_allowed_until_the_tabl
         assert done.returncode == 0, done.stderr
         assert (one.end(signal.SIGTERM), other.end(signal.SIGTERM)) == (0, 0)
         closed, opened, *_ = closings()
-    assert closed.tables == "" and opened.tables == guard.tables() and closed.at < opened.at
+    assert closed.tables == "" and opened.tables == guard.newest_migrations() and closed.at < opened.at
     assert 0 < closed.allowed == opened.allowed < 2 * MANY, "the ledger has not grown between the two commits"
     assert closed.being_sent > 0 == opened.being_sent, "open calls were awaited"
     assert 0 < sum(entry.wall < opened.at for entry in sandbox.books().entries) <= closed.allowed
@@ -307,13 +307,13 @@ def test_a_second_migrate_waits_for_the_first_and_neither_opens_what_the_other_h
     job = taken(5, login(sandbox.url))
     with a_migration_to_do(), noted_closings() as closings:
         with meanwhile(lambda: migrate(wait=True)) as first, let_go_of(job):
-            wait_until(lambda: guard.halted() == guard.MIGRATING, "the first has closed the store")
+            wait_until(lambda: guard.halt_reason() == guard.MIGRATING, "the first has closed the store")
             with meanwhile(lambda: migrate()) as second, let_go_of(job):
                 wait_until(lambda: "waits for another migrate" in capsys.readouterr().err or second.done(), "it waits")
-                assert not second.done() and guard.halted() == guard.MIGRATING
+                assert not second.done() and guard.halt_reason() == guard.MIGRATING
             second.result()
             first.result()
-        assert [one.tables for one in closings()] == ["", guard.tables(), guard.tables()]
+        assert [one.tables for one in closings()] == ["", guard.newest_migrations(), guard.newest_migrations()]
 
 
 @contextmanager
@@ -386,8 +386,8 @@ def test_a_job_that_version_0_2_had_half_sent_goes_on_with_all_that_was_known_of
     claimed = Claim.objects.filter(job=job).order_by("at").values_list("fence", "messages", "units")
     called, then, later = (messages[name].pk for name in flight)
     assert list(claimed)[:2] == [(2, [called, then], [2, 1]), (2, [later], [1])]
-    assert not finalizer.finalise(stopped.pk), "its call may have been made"
-    assert finalizer.recover(job.pk, timedelta(minutes=1))
+    assert not finalizer.finalise_job(stopped.pk), "its call may have been made"
+    assert finalizer.recover_job(job.pk, timedelta(minutes=1))
     job.refresh_from_db()
     assert (job.in_doubt, job.units) == (1 + 3, 2 + 1 + 1)
     send_the_rest(job)
@@ -406,5 +406,5 @@ def test_a_job_that_version_0_2_had_half_sent_goes_on_with_all_that_was_known_of
 def nothing_is_in_doubt() -> bool:
     """Nothing but what was called for the job that was stopped: that is not called again."""
     rounds.an_hour_passes()
-    reconcile()
+    reconcile_due_doubts()
     return Message.objects.filter(in_doubt_at__isnull=False).count() == 1

@@ -182,7 +182,7 @@ def test_ids_of_neighbours_have_nothing_in_common_and_survive_a_new_key_of_token
     shifts = {len([1 for a, b in zip(x, y, strict=True) if a == b]) for x, y in pairwise(before)}
     assert max(shifts) < 14
     token_keys.add()
-    token_keys.known.forget()
+    token_keys.known.forget_value()
     assert [public_ids.name("msg", number) for number in range(2000)] == before
 
 

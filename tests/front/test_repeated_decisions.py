@@ -35,7 +35,7 @@ class First:
 
     def called(self) -> None:
         """The first two are called, and the wait behind them begins."""
-        assert mailcaster.claim(self.caster.pk, timezone.now())
+        assert mailcaster.claim_next_job(self.caster.pk, timezone.now())
         Job.objects.filter(parent=self.job).update(status="LOGGED", finished_at=timezone.now(), mailcaster=None)
         assert pauses.pause_after_first() == [self.job.pk]
 

@@ -159,7 +159,7 @@ def test_a_stopped_session_calls_nobody_and_a_retry_sends_it_on():
     job = Job.objects.get()
     assert job.stopped_by == program.key.prefix
     problem(program.post(links["retry"]), "state-conflict", 409)  # until it is finalised
-    assert finalizer.finalise(job.pk)
+    assert finalizer.finalise_job(job.pk)
     writer.write_result(Session.objects.get().pk)
     assert program.get(f"{links['messages']}?status=stopped").json()["data"][1]["reference"] == "r1"
     again = program.post(program.get(links["self"]).json()["links"]["retry"])
@@ -176,12 +176,12 @@ def test_a_stop_stops_a_child_that_was_sent_again_after_the_stop_before_it():
     links = program.send(letter(vendor, recipients=addressees(4))).json()["links"]
     top = Job.objects.get()
     for caster in vendor.mailcasters.all():
-        assert mailcaster.claim(caster.pk, timezone.now())
+        assert mailcaster.claim_next_job(caster.pk, timezone.now())
     one, other = Job.objects.filter(parent=top).order_by("pk")
     assert "2 child jobs stopped" in program.post(links["stop"]).json()["told"]
     for child in (one, other):  # of each, the first message was called
         Message.objects.filter(pk=child.first_message).update(dequeued_at=timezone.now(), **in_doubt())
-        assert finalizer.finalise(child.pk)
+        assert finalizer.finalise_job(child.pk)
     call_command("retry_job", one.pk, yes=True)
     assert statuses(top, one, other) == ["P_ASSIGNED", "DISPATCHED", "LOGGED"]
 

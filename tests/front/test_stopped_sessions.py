@@ -40,13 +40,13 @@ class Large:
         self.top = Job.objects.get()
         for _ in range(cut):
             caster = factories.caster(vendor, min_size=2, max_size=2)
-            assert mailcaster.claim(caster.pk, timezone.now())
+            assert mailcaster.claim_next_job(caster.pk, timezone.now())
         self.cut = list(Job.objects.filter(parent=self.top).order_by("pk"))
 
     def swept(self) -> None:
         """More often than needed."""
         for _ in range(3):
-            sweep.sweep(timedelta(minutes=1))
+            sweep.run_sweep(timedelta(minutes=1))
             for session_id in writer.left_behind():
                 writer.write_result(session_id)
 
@@ -103,7 +103,7 @@ def in_the_admin(large: Large) -> None:
 def test_it_ends_when_all_that_was_cut_is_logged_and_says_so_once(large: Large, door: Any) -> None:
     large.answered(large.cut[0], accepted("v-1"), in_doubt())
     door(large)
-    assert finalizer.finalise(large.cut[0].pk)
+    assert finalizer.finalise_job(large.cut[0].pk)
     assert not finalizer.finish_parent(large.top.pk), "one of its children is not logged"
     assert not large.session()["finished"] and large.finished() == []
     large.swept()

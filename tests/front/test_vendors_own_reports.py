@@ -187,7 +187,9 @@ def test_reports_are_counted_by_what_they_were_and_told_of(
 
 def test_how_many_reports_wait_for_their_letters_is_a_metric() -> None:
     vendor = api_vendor(settings={"url": "http://127.0.0.1:9/letters", "receipts": True, "receipts_by_id": True})
-    delivery_reports.take(vendor.pk, [Reported("", "delivered", NOON, name) for name in ("SM1", "SM2")], vendor.slug)
+    delivery_reports.store_reports(
+        vendor.pk, [Reported("", "delivered", NOON, name) for name in ("SM1", "SM2")], vendor.slug
+    )
     assert f'mailhub_reports_waiting{{vendor="{vendor.slug}"}} 2.0' in metrics.text().decode()
 
 

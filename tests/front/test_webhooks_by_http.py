@@ -183,14 +183,16 @@ class TestRemovedMeanwhile:
 
         thread = threading.Thread(target=remove)
         with transaction.atomic():
-            taken = delivery_reports.take(job.vendor_id, [Reported(row.reference, "delivered", timezone.now())])
+            taken = delivery_reports.store_reports(
+                job.vendor_id, [Reported(row.reference, "delivered", timezone.now())]
+            )
             thread.start()
             wait_until(lambda: answers or count_lock_waits(), "it is removed, or waits")
         thread.join()
         assert answers == [204] and len(taken.calls) == 1
         assert not Webhook.objects.exists() and not WebhookCall.objects.exists()
         assert Message.objects.get().report == "delivered"
-        again = delivery_reports.take(job.vendor_id, [Reported(row.reference, "bounced", timezone.now())])
+        again = delivery_reports.store_reports(job.vendor_id, [Reported(row.reference, "bounced", timezone.now())])
         assert (again.changed, again.calls) == (1, ())
 
     def test_while_it_is_called_the_call_ends_quietly(self, receiver):

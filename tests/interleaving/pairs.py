@@ -143,12 +143,12 @@ def _round_by_round(state: State, thread: VerbThread) -> None:
         pausing.resume(list(Job.objects.filter(paused_at__isnull=False).values_list("pk", flat=True)), "ann")
         Job.objects.filter(not_before__isnull=False).update(not_before=None)
         finalizer.merge_answers(NEVER)
-        sweep.sweep(NEVER)
+        sweep.run_sweep(NEVER)
         for caster_id in mailcaster.idle_casters(state.vendor_id):
-            mailcaster.claim(caster_id, timezone.now())
+            mailcaster.claim_next_job(caster_id, timezone.now())
         for job in Job.objects.filter(status=Status.ENQUEUED):
             _send(state, thread, job)
-        sweep.sweep(NEVER)
+        sweep.run_sweep(NEVER)
         open_jobs = Job.objects.exclude(status__in=(*DONE, Status.P_STOPPED))
         if not open_jobs.exists():
             return _settle(state, thread)
@@ -157,7 +157,7 @@ def _round_by_round(state: State, thread: VerbThread) -> None:
 
 
 def _send(state: State, thread: VerbThread, job: Job) -> None:
-    started = claims.start(job.pk, job.fence)
+    started = claims.start_job(job.pk, job.fence)
     if started is None:
         return
     lease = started.lease
@@ -165,14 +165,14 @@ def _send(state: State, thread: VerbThread, job: Job) -> None:
     answers = [(message.id, Accepted(state.has(message.reference) or "")) for message in messages]
     if claim:
         thread.run(lambda rows: calling.answer(rows, lease, claim, answers))
-    sender.drain(lease, job.first_message, job.end)
+    sender.drain_job(lease, job.first_message, job.end)
 
 
 def _settle(state: State, thread: VerbThread) -> None:
     doubts = Message.objects.filter(in_doubt_at__isnull=False)
     found = [(one.pk, id, one.resend_no) for one in doubts if (id := state.has(one.reference))]
     if found:
-        thread.run(lambda rows: ground_truth.accept(rows, found))
+        thread.run(lambda rows: ground_truth.accept_messages(rows, found))
 
 
 def _fate(one: str, two: str) -> str | None:

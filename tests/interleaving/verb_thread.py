@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from django.db import connection
 
-from campaigns.engine.connections import connect
+from campaigns.engine.connections import open_connection
 from tests.waiting import joined
 
 DEADLINE = 120.0  # seconds; what takes longer hangs
@@ -89,7 +89,7 @@ class VerbThread:
 
     def _live(self) -> None:
         with asyncio.Runner() as self._loop:
-            self._rows = self._loop.run(connect())
+            self._rows = self._loop.run(open_connection())
             connection.ensure_connection()
             self.pids = self._rows.info.backend_pid, connection.connection.info.backend_pid
             self._hear(self._rows, connection.connection)

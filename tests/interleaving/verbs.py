@@ -84,12 +84,12 @@ def dispatch(state: State, thread: VerbThread) -> Any:
 @verb("ready queued assigning dispatched halfway finished")
 def cast(state: State, thread: VerbThread) -> Any:
     """A caster takes the leaf, or cuts a child."""
-    return mailcaster.claim(state.casters[thread.name], timezone.now())
+    return mailcaster.claim_next_job(state.casters[thread.name], timezone.now())
 
 
 @verb("enqueued", of="claims")
 def start(state: State, thread: VerbThread) -> Any:
-    return claims.start(state.leaf, state.lease.fence)
+    return claims.start_job(state.leaf, state.lease.fence)
 
 
 @verb("assigning sending stopped", of="claims")
@@ -111,7 +111,7 @@ def claim_all(state: State, lease: claims.Lease, thread: Any, cursor: int = 0) -
 
 @verb(HELD)
 def heartbeat(state: State, thread: VerbThread) -> Any:
-    return thread.run(lambda rows: leases.renew(rows, [state.lease]))
+    return thread.run(lambda rows: leases.renew_leases(rows, [state.lease]))
 
 
 # -- what calls come to
@@ -158,13 +158,13 @@ def put_back(state: State, thread: VerbThread) -> Any:
 
 @verb("drained sending", fates=NOT_MADE, of="lets go")
 def drain(state: State, thread: VerbThread) -> Any:
-    return sender.drain(state.lease, state.first, state.end)
+    return sender.drain_job(state.lease, state.first, state.end)
 
 
 @verb("drained sending", fates=NOT_MADE, of="lets go")
 def drain_and_log(state: State, thread: VerbThread) -> Any:
     """As a worker's task does: in one transaction, if no call is open."""
-    return sender.drain(state.lease, state.first, state.end, finalizer.log_drained)
+    return sender.drain_job(state.lease, state.first, state.end, finalizer.log_drained)
 
 
 @verb("assigning sending", fates=NOT_MADE, of="lets go")
@@ -176,12 +176,12 @@ def new_pass(state: State, thread: VerbThread) -> Any:
 @verb("assigning sending", fates=NOT_MADE, of="lets go")
 def release(state: State, thread: VerbThread) -> Any:
     """The stream was cut off before it heard of its claim."""
-    return thread.run(lambda rows: claims.release(rows, state.lease, state.open_claim))
+    return thread.run(lambda rows: claims.delete_claim(rows, state.lease, state.open_claim))
 
 
 @verb("assigning sending", of="claims")
 def expire(state: State, thread: VerbThread) -> Any:
-    return thread.run(lambda rows: recording.expire(rows, state.lease, state.first, state.end))
+    return thread.run(lambda rows: recording.expire_uncalled(rows, state.lease, state.first, state.end))
 
 
 # -- the sweep
@@ -189,12 +189,12 @@ def expire(state: State, thread: VerbThread) -> Any:
 
 @verb("assigning enqueued sending drained sent proved stopped")
 def recover(state: State, thread: VerbThread) -> Any:
-    return finalizer.recover(state.leaf, NEVER)
+    return finalizer.recover_job(state.leaf, NEVER)
 
 
 @verb("drained sent proved stopped")
 def finalise(state: State, thread: VerbThread) -> Any:
-    return finalizer.finalise(state.leaf)
+    return finalizer.finalise_job(state.leaf)
 
 
 @verb(ANSWERED + " " + ENDED)
@@ -302,7 +302,7 @@ def reroute(state: State, thread: VerbThread) -> Any:
     Campaign.objects.filter(pk=job.campaign_id).update(route=route, routed=True)
     mine = Credential.objects.filter(pk=state.credential_id)
     mine.update(paused=True, paused_reason="the login is refused")
-    moved = moving.reroute(state.top)
+    moved = moving.reroute_parent(state.top)
     mine.update(paused=False, paused_reason="")
     return moved.messages
 
@@ -314,7 +314,7 @@ def _reports(state: State, kind: Any) -> Any:
     message = state.called or state.doubt
     at = datetime(2026, 3, 1, 12, 1 if kind == "bounced" else 0, tzinfo=UTC)
     reported = Reported(state.reference(message), kind, at, vendor_id=f"v-{message}")
-    taken = delivery_reports.take(state.vendor_id, [reported])
+    taken = delivery_reports.store_reports(state.vendor_id, [reported])
     assert taken.unknown == (), "a reference of ours is unknown"
     if kind == "delivered":
         state.reported.add(message)
@@ -334,14 +334,14 @@ def bounced(state: State, thread: VerbThread) -> Any:
 @verb("sent " + ENDED, fates=TAKEN)
 def look_up(state: State, thread: VerbThread) -> None:
     found = [(state.doubt, f"v-{state.doubt}", 0)]
-    thread.run(lambda rows: ground_truth.accept(rows, found))
+    thread.run(lambda rows: ground_truth.accept_messages(rows, found))
     state.reported.add(state.doubt)
 
 
 @verb(ENDED, fates=REFUSED)
 def refused_at_look_up(state: State, thread: VerbThread) -> None:
     answers = [(state.doubt, Refused("bounce", "look-up"))]
-    thread.run(lambda rows: ground_truth.refuse(rows, answers))
+    thread.run(lambda rows: ground_truth.refuse_doubted(rows, answers))
 
 
 @verb(ENDED, fates=TAKEN | NOT_MADE)
@@ -354,9 +354,9 @@ async def _repeat(state: State, rows: Any) -> Any:
     scope = await contexts.read_vendor(rows, state.vendor_id, state.credential_id)
     if scope is None:
         return None
-    due = await queries.due(rows, state.credential_id, 1, 300.0)
+    due = await queries.lease_due_doubts(rows, state.credential_id, 1, 300.0)
     for doubt in due:
-        if await queries.repeat(rows, scope, doubt, 1.0, units=1, young=queries.FOR_EVER, closes=None):
+        if await queries.allow_repeat(rows, scope, doubt, 1.0, units=1, young=queries.FOR_EVER, closes=None):
             await _take(state, rows, doubt, scope.destination)
     return due
 
@@ -371,17 +371,17 @@ async def _repeat_what_is_not_there(state: State, rows: Any) -> Any:
     scope = await contexts.read_vendor(rows, state.vendor_id, state.credential_id)
     if scope is None:
         return None
-    due = await queries.due(rows, state.credential_id, 1, 300.0)
+    due = await queries.lease_due_doubts(rows, state.credential_id, 1, 300.0)
     for doubt in due:
-        asked = await queries.look_up(rows, scope, doubt, 1.0)
-        if asked and not state.has_at(scope.destination, doubt.reference):
-            await queries.disprove(rows, doubt)
-            if await queries.repeat(rows, scope, doubt, 1.0, units=1, young=None, closes=None):
+        asked = await queries.allow_look_up(rows, scope, doubt, 1.0)
+        if asked and not state.has_at(scope.destination, doubt.vendor_reference):
+            await queries.record_disproved(rows, doubt)
+            if await queries.allow_repeat(rows, scope, doubt, 1.0, units=1, young=None, closes=None):
                 await _take(state, rows, doubt, scope.destination)
     return due
 
 
 async def _take(state: State, rows: Any, doubt: queries.Doubt, place: int) -> None:
-    id = state.call(doubt.reference, place=place)
-    await ground_truth.accept(rows, [(doubt.id, id, doubt.resend_no)])
+    id = state.call(doubt.vendor_reference, place=place)
+    await ground_truth.accept_messages(rows, [(doubt.id, id, doubt.resend_no)])
     state.reported.add(doubt.id)

@@ -57,15 +57,15 @@ class TestSending:
             hours = hours_of("Europe/London", now=True)
             numbers = [LONDON, BERLIN, NEW_YORK, NOWHERE]
             job = accepted(twilio(server), [(one, {}) for one in numbers], hours)
-            opens = {one: quiet(hours).opens_at(one, timezone.now()) for one in numbers}
+            opens = {one: quiet(hours).opening_of_number(one, timezone.now()) for one in numbers}
             assert opens[NEW_YORK] and not opens[LONDON]
-            sender.send(job.pk, job.fence)
+            sender.send_claimed_job(job.pk, job.fence)
             waits = dict(Message.objects.filter(dequeued_at=None).values_list("recipient", "call_after"))
             assert waits == {to: at for to, at in opens.items() if at}
             assert len(server.books) == len(numbers) - len(waits)
             job.refresh_from_db()
             assert (job.status, job.waits_for, job.not_before) == ("DISPATCHED", WHY, min(waits.values()))
-            assert not [one for one in audit.run() if not one.ok]
+            assert not [one for one in audit.ask_all_questions() if not one.is_kept]
             Message.objects.update(call_after=None)  # in the morning
             Campaign.objects.update(each_from=None, each_to=None)
             Job.objects.update(not_before=None)
@@ -81,7 +81,7 @@ class TestSending:
         known = {who: (found,) if (found := find_zone(zone)) else () for who, zone in zones.items()}
         opens = {f"{who}@sandbox.example": quiet(hours).opens_in(zone, timezone.now()) for who, zone in known.items()}
         assert opens["bob@sandbox.example"] == opens["eli@sandbox.example"] and not opens["ann@sandbox.example"]
-        sender.send(job.pk, job.fence)
+        sender.send_claimed_job(job.pk, job.fence)
         waits = dict(Message.objects.filter(dequeued_at=None).values_list("recipient", "call_after"))
         assert waits == {to: at for to, at in opens.items() if at}
         assert set(sandbox.books().recipients) == opens.keys() - waits.keys()
@@ -93,7 +93,7 @@ class TestSending:
             local = timezone.now().astimezone(ZoneInfo("Asia/Tokyo")).replace(second=0, microsecond=0)
             night = {"quiet_from": (local - timedelta(hours=2)).time(), "quiet_to": (local + timedelta(hours=2)).time()}
             Sponsor.objects.update(**night, time_zone="UTC")
-            sender.send(job.pk, job.fence)
+            sender.send_claimed_job(job.pk, job.fence)
             assert not server.books and Message.objects.get().call_after == local + timedelta(hours=2)
             Campaign.objects.update(transactional=True)
             own = quiet(hours_of("Asia/Tokyo", now=False, at=local))
@@ -102,7 +102,7 @@ class TestSending:
             Job.objects.update(not_before=None)
             job.refresh_from_db()
             take_again(job)
-            sender.send(job.pk, job.fence)
+            sender.send_claimed_job(job.pk, job.fence)
             assert not server.books and Message.objects.get().call_after == local + timedelta(hours=3)
 
 
@@ -130,7 +130,7 @@ class TestDoors:
         row = Campaign.objects.get()
         kept = (row.each_from, row.each_to, row.time_zone, row.hours_from)
         assert kept == (time(9), time(18), "Europe/Paris", None)
-        assert quiet_hours.of_campaign(row) == QuietHours(time(18), time(9), "Europe/Paris")
+        assert quiet_hours.quiet_hours_of_campaign(row) == QuietHours(time(18), time(9), "Europe/Paris")
 
     def test_a_row_that_names_no_zone_of_the_list_is_a_bad_row_and_an_empty_one_is_not(self, tmp_path: Path) -> None:
         login = factories.credential(factories.vendor("mail", settings={"url": "http://127.0.0.1:9/"}))

@@ -79,7 +79,7 @@ def test_nothing_starts_with_a_postgresql_whose_crash_loses_commits(setting: str
 @pytest.mark.usefixtures("strict")
 def test_a_postgresql_as_it_is_shipped_is_safe() -> None:
     with postgres(**SAFE):
-        assert durability.of_postgres() == []
+        assert durability.postgres_weaknesses() == []
 
 
 @pytest.mark.usefixtures("strict")
@@ -87,7 +87,7 @@ def test_a_table_that_a_crash_would_empty_is_refused() -> None:
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE campaigns_claim SET UNLOGGED")
         try:
-            found = [one for one in durability.of_postgres() if one.about == "tables"]
+            found = [one for one in durability.postgres_weaknesses() if one.about == "tables"]
         finally:
             cursor.execute("ALTER TABLE campaigns_claim SET LOGGED")
     assert [(one.refused, one.remedy) for one in found] == [(True, "Say ALTER TABLE campaigns_claim SET LOGGED")]
@@ -99,7 +99,7 @@ def test_an_asynchronous_standby_is_told_and_a_synchronous_one_is_not() -> None:
     pair = Pair()
     try:
         with connected_to(pair.primary.url):
-            [one] = [one for one in durability.of_postgres() if one.about == "standby"]
+            [one] = [one for one in durability.postgres_weaknesses() if one.about == "standby"]
             assert not one.refused and one.sentence.startswith("a standby follows, and no commit waits for a standby")
             pair.primary.ask("ALTER SYSTEM SET synchronous_standby_names = '*'")
             pair.primary.ask("SELECT pg_reload_conf()")
@@ -109,7 +109,7 @@ def test_an_asynchronous_standby_is_told_and_a_synchronous_one_is_not() -> None:
 
             wait_until(synchronous, "it waits for the standby")
             connection.close()
-            assert not any(one.about == "standby" for one in durability.of_postgres())
+            assert not any(one.about == "standby" for one in durability.postgres_weaknesses())
     finally:
         pair.end()
 
@@ -119,7 +119,7 @@ def test_an_address_of_several_servers_expects_a_failover() -> None:
     with postgres(**SAFE) as server:
         both = server.url.replace("?host=", "?host=%2Fnowhere,")
         with connected_to(both):
-            [one] = durability.of_postgres()
+            [one] = durability.postgres_weaknesses()
     assert one.about == "standby" and one.sentence.startswith("DATABASE_URL names several servers, and no commit")
 
 
@@ -138,14 +138,14 @@ def test_neither_web_nor_worker_nor_beat_starts_with_it(role: str) -> None:
 def test_a_redis_that_keeps_nothing_is_told(settings: Any) -> None:
     with forgetful_redis() as url:
         settings.REDIS_URL = url.replace("redis+socket://", "unix://")
-        [one] = durability.of_redis()
+        [one] = durability.redis_weaknesses()
     assert not one.refused and "Set appendonly yes" in str(one)
 
 
 @pytest.mark.usefixtures("strict")
 def test_readyz_and_the_audit_say_what_is_wrong_with_the_tests_own_server() -> None:
     assert "fsync is off: " in probes.commits()["durability"]
-    [check] = [check for check in audit.run() if check.question == QUESTION]
+    [check] = [check for check in audit.ask_all_questions() if check.question == QUESTION]
     assert check.promise == "P2" and check.breaches == 2 and check.examples[0].startswith("fsync is off: ")
 
 
@@ -153,7 +153,7 @@ def test_an_installation_that_may_lose_its_data_starts_and_is_told_of_it() -> No
     assert probes.commits()["durability"] == "" and any(
         one.startswith("fsync is off") for one in registry.list_troubles()
     )
-    assert {one.question for one in audit.run() if not one.ok} == set()
+    assert {one.question for one in audit.ask_all_questions() if not one.is_kept} == set()
     assert set(errors()) == {"mailhub.W004"}
 
 

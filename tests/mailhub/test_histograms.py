@@ -43,7 +43,7 @@ def test_a_job_that_is_sent_is_in_each_histogram_of_senders(sandbox: Any) -> Non
     job = factories.job(campaign, "DISPATCHED")
     move(Job.objects.filter(pk=job.pk), "enqueue", fence=1, heartbeat_at=timezone.now())
     with closing(sending.Sender(many=True)) as sender:
-        assert not sender.send(job.pk, 1).left
+        assert not sender.send_claimed_job(job.pk, 1).left
     found = read()
     for name in ("accept_to_call_seconds", "call_seconds", "call_to_stored_seconds"):
         assert value(found, f"{name}_count", vendor="post") == 50, name
@@ -63,8 +63,10 @@ def test_the_lag_of_a_first_report_counts_once() -> None:
     Message.objects.update(sent_at=timezone.now() - timedelta(seconds=30))
     Vendor.objects.filter(pk=job.vendor_id).update(slug="post")
     for _ in range(2):
-        delivery_reports.take(job.vendor_id, [Reported(row.reference, "delivered", timezone.now()) for row in rows])
-    delivery_reports.take(job.vendor_id, [Reported(rows[0].reference, "bounced", timezone.now())])
+        delivery_reports.store_reports(
+            job.vendor_id, [Reported(row.reference, "delivered", timezone.now()) for row in rows]
+        )
+    delivery_reports.store_reports(job.vendor_id, [Reported(rows[0].reference, "bounced", timezone.now())])
     histograms.store_now(settings.REDIS_URL)
     found = read()
     assert value(found, "report_lag_seconds_count", vendor="post") == 2

@@ -163,7 +163,7 @@ def in_states(root: Client, made: every_page.Rows) -> dict[str, str]:
     outdated = every_page.make_draft(root, library, made.job.credential, every_page.LIST)
     Draft.objects.filter(pk=outdated.pk).update(subject="Changed since its list was checked")
     Credential.objects.filter(vendor=made.vendor).update(asked_wait=3600, retry_after_until=now + timedelta(hours=1))
-    cause = causes.of(DoubtLook())[0].key
+    cause = causes.list_causes(DoubtLook())[0].key
     found = {
         "template-archived": reverse("template", args=[old.pk]),
         "draft_recipients-outdated": reverse("draft_recipients", args=[outdated.pk]),

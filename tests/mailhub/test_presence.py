@@ -60,7 +60,7 @@ def operator() -> Client:
 def test_a_copy_in_which_nothing_waits_is_asked_nothing_and_takes_its_own_mark(written_elsewhere: None) -> None:
     factories.campaign_with_job(2, status="LOGGED")
     assert presence._look() is None
-    assert Store.objects.get().mark == MARK and guard.halted() is None
+    assert Store.objects.get().mark == MARK and guard.halt_reason() is None
 
 
 @pytest.mark.django_db
@@ -69,7 +69,7 @@ def test_whatever_waits_in_a_copy_is_held_also_before_it_is_due(written_elsewher
     factories.campaign_with_job(2, status=status)
     why = presence._look()
     assert why and why.startswith(guard.HELD) and why.endswith("waiting: 1 job for 2 recipients")
-    assert guard.halted() == guard.HELD == presence._look(), "and stays so"
+    assert guard.halt_reason() == guard.HELD == presence._look(), "and stays so"
     assert "written on another disk" in probes._calls()
     with connection.cursor() as cursor:
         cursor.execute(guard.KNOWN)
@@ -83,9 +83,9 @@ def test_the_page_asks_and_its_answer_lets_calls_start(written_elsewhere: None) 
     client = operator()
     page = client.get(PAGE).content.decode()
     assert "Waiting now: 1 job for 2 recipients." in page
-    assert client.post(PAGE, {"answer": "go_on", "reason": ""}).status_code == 200 and guard.halted() == guard.HELD
+    assert client.post(PAGE, {"answer": "go_on", "reason": ""}).status_code == 200 and guard.halt_reason() == guard.HELD
     client.post(PAGE, {"answer": "go_on", "reason": "moved"})
-    assert guard.halted() is None and Store.objects.get().mark == MARK and presence._look() is None
+    assert guard.halt_reason() is None and Store.objects.get().mark == MARK and presence._look() is None
     assert client.post(PAGE, {"answer": "copy", "reason": "twice"}).status_code == 200
     assert Job.objects.get().status == "DISPATCHED", "the second answer had no question"
 
@@ -96,7 +96,7 @@ def test_the_answer_that_it_is_a_copy_stops_what_waits(written_elsewhere: None) 
     factories.campaign_with_job(2, status="RENDERED")
     presence._look()
     operator().post(PAGE, {"answer": "copy", "reason": "a rehearsal"})
-    assert guard.halted() is None and not Job.objects.filter(stopped_at=None).exists()
+    assert guard.halt_reason() is None and not Job.objects.filter(stopped_at=None).exists()
 
 
 @pytest.mark.django_db
@@ -113,7 +113,7 @@ def test_a_takeover_while_calls_are_held_is_still_asked_about(written_elsewhere:
     held: dict[str, Any] = Store.objects.get().held
     Store.objects.update(held={**held, "timeline": "0000FFFF"})
     answering.go_on(Actor("ann"), "moved")
-    assert guard.halted() == guard.TAKEN_OVER
+    assert guard.halt_reason() == guard.TAKEN_OVER
 
 
 @pytest.mark.django_db(transaction=True)
@@ -124,4 +124,4 @@ def test_a_process_that_began_without_postgresql_asks_with_its_first_session(
     monkeypatch.setattr(guard, "ask_first", presence._ask_first)
     connection.close()
     assert Job.objects.count() == 1
-    assert guard.ask_first is None and guard.halted() == guard.HELD
+    assert guard.ask_first is None and guard.halt_reason() == guard.HELD

@@ -42,7 +42,7 @@ def forget() -> None:
 
 def runs(name: str, tables: str = "", number: str = "", seconds: int = 600) -> None:
     """A process has announced itself."""
-    program = ProgramVersion(number or version(), tables or guard.tables())
+    program = ProgramVersion(number or version(), tables or guard.newest_migrations())
     redis_clients.announce_process(settings.REDIS_URL, f"{name} 1", program._asdict(), seconds)
 
 
@@ -76,7 +76,7 @@ def test_the_version_before_additive_migrations_may_go_on_and_is_to_be_restarted
     here = Store.objects.values_list("tables", flat=True).get()
     Store.objects.update(tables=BEFORE)
     try:
-        assert guard.halted() is None
+        assert guard.halt_reason() is None
         runs("web@one", tables=BEFORE, number="0.2.9")
         assert "web@one runs 0.2.9 of other tables than this command: the older one may go on until" in checked()
     finally:

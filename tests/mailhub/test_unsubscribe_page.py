@@ -25,8 +25,8 @@ ONE_CLICK = {"List-Unsubscribe": "One-Click"}
 def public(settings: Any) -> None:
     settings.PUBLIC_URL = "https://testserver"
     settings.ALLOWED_HOSTS = ["testserver"]
-    token_keys.known.forget()
-    digests.known.forget()
+    token_keys.known.forget_value()
+    digests.known.forget_value()
 
 
 @pytest.fixture

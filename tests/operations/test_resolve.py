@@ -159,6 +159,6 @@ def test_what_is_in_doubt_before_it_is_cut_does_not_wait() -> None:
     top, _ = family(parent="P_QUEUED", remaining=3, children=["LOGGED"], each=2)
     Message.objects.filter(id=top.end - 1).update(dequeued_at=timezone.now(), **in_doubt())
     Job.objects.filter(pk=top.pk).update(in_doubt=1)
-    sums = progress.of_jobs([Job.objects.get(pk=top.pk)])[top.pk]
+    sums = progress.progress_of_jobs([Job.objects.get(pk=top.pk)])[top.pk]
     assert (sums.size, sums.in_doubt) == (5, 1)
     assert sums.waiting + sums.in_flight + sums.accepted + sums.refused + sums.in_doubt == 5

@@ -32,7 +32,7 @@ def sending(job: Job) -> threading.Thread:
 
     def run() -> None:
         try:
-            sender.send(job.pk, fence)
+            sender.send_claimed_job(job.pk, fence)
         finally:
             connection.close()
 
@@ -51,20 +51,20 @@ def test_after_a_stop_no_call_starts_and_the_resumed_job_reaches_everyone_once(s
     (answer,) = actions.stop([job.pk], by="ann")
     assert answer.verdict == decisions.Verdict.DONE
     joined(thread)
-    assert finalizer.finalise(job.pk)
+    assert finalizer.finalise_job(job.pk)
     early = len(sandbox.books().accepted)
     job.refresh_from_db()
     assert (job.status, job.accepted, job.in_doubt) == ("LOGGED", early, 0)
     assert 4 <= early < SIZE
     assert Message.objects.filter(campaign=campaign, sent_at__gt=job.stopped_at).count() == 0
-    assert [check for check in audit.run() if not check.ok] == []
+    assert [check for check in audit.ask_all_questions() if not check.is_kept] == []
 
     (answer,) = actions.retry([job.pk])
     assert (answer.messages, Job.objects.get(pk=job.pk).status) == (SIZE - early, "DISPATCHED")
     sandbox.settings(latency_ms=0)
     joined(sending(Job.objects.get(pk=job.pk)))
-    assert finalizer.finalise(job.pk)
+    assert finalizer.finalise_job(job.pk)
     books = sandbox.books()
     assert (len(books.recipients), books.duplicates()) == (SIZE, {})
     assert Job.objects.get(pk=job.pk).accepted == SIZE
-    assert [check for check in audit.run() if not check.ok] == []
+    assert [check for check in audit.ask_all_questions() if not check.is_kept] == []

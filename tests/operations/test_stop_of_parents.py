@@ -31,7 +31,7 @@ def stopped_family(remaining: int) -> tuple[Job, list[Job]]:
     assert actions.stop([top.pk], by="ann")[0].verdict == Verdict.DONE
     for child in cut:
         Message.objects.filter(pk=child.first_message).update(dequeued_at=timezone.now(), **in_doubt())
-        assert finalizer.finalise(child.pk)
+        assert finalizer.finalise_job(child.pk)
         recount(Job.objects.get(pk=child.pk))
     return top, cut
 
@@ -92,8 +92,8 @@ def test_a_child_that_is_sent_again_does_not_have_the_rest_cut_which_stays_stopp
     send_a_child_again(top, cut[0])
     assert dispatcher.dispatch_ready().jobs == 0
     move(Job.objects.filter(pk=cut[0].pk), "stop")  # the shortest way to its end
-    assert finalizer.finalise(cut[0].pk)
-    sweep.sweep(timedelta(minutes=1))
+    assert finalizer.finalise_job(cut[0].pk)
+    sweep.run_sweep(timedelta(minutes=1))
     top.refresh_from_db()
     assert (top.status, top.remaining, top.stopped_by) == ("P_STOPPED", 5, "ann")
     assert actions.retry([top.pk])[0].verdict == Verdict.DONE
@@ -107,7 +107,7 @@ def test_where_nothing_remains_to_be_cut_the_parent_finishes_once_no_child_of_it
         send_a_child_again(top, child)
         assert statuses(top) == ["P_ASSIGNED"]
         move(Job.objects.filter(pk=child.pk), "stop")  # the shortest way to its end
-        assert finalizer.finalise(child.pk) and finalizer.finish_parent(top.pk)
+        assert finalizer.finalise_job(child.pk) and finalizer.finish_parent(top.pk)
         top.refresh_from_db()
         assert (top.status, top.stopped_at, bool(top.finished_at)) == (ending, None, True)
         assert top.stopped_by == ("ann" if ending == "P_STOPPED" else "")
@@ -117,7 +117,7 @@ def test_a_parent_that_goes_on_does_not_keep_who_stopped_a_part_of_it() -> None:
     """The chord asks after each few children. That part may be sent again, and another be stopped by somebody else."""
     top, cut = family(parent="P_ASSIGNING", remaining=2, children=["DISPATCHED"], each=2)
     assert actions.stop([cut[0].pk], ANN)[0].verdict == Verdict.DONE
-    assert finalizer.finalise(cut[0].pk) and not finalizer.finish_parent(top.pk)
+    assert finalizer.finalise_job(cut[0].pk) and not finalizer.finish_parent(top.pk)
     top.refresh_from_db()
     assert (top.status, top.stopped_by) == ("P_ASSIGNING", "")
     send_a_child_again(top, cut[0])
@@ -126,7 +126,7 @@ def test_a_parent_that_goes_on_does_not_keep_who_stopped_a_part_of_it() -> None:
     move(Job.objects.filter(pk=top.pk), "assigned")
     move(Job.objects.filter(pk=cut[0].pk), "stop")  # the shortest way to its end
     assert actions.stop([last.pk], Actor("bob"))[0].verdict == Verdict.DONE
-    assert finalizer.finalise(cut[0].pk) and finalizer.finalise(last.pk) and finalizer.finish_parent(top.pk)
+    assert finalizer.finalise_job(cut[0].pk) and finalizer.finalise_job(last.pk) and finalizer.finish_parent(top.pk)
     top.refresh_from_db()
     assert (top.status, top.stopped_by, top.stopped_at) == ("P_STOPPED", "bob", None)
 
@@ -149,7 +149,7 @@ def test_what_has_called_everything_stays_so_but_goes_on_no_more_after_a_stop() 
     Message.objects.filter(pk=cut[0].first_message).update(dequeued_at=None)
     actions.stop([top.pk], by="ann")
     assert statuses(top, *cut) == ["P_STOPPED", "SENT"]
-    assert finalizer.finalise(cut[0].pk)
+    assert finalizer.finalise_job(cut[0].pk)
     assert statuses(top, *cut) == ["P_STOPPED", "LOGGED"]
 
 

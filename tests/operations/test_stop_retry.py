@@ -57,7 +57,7 @@ class TestStop:
         job = factories.campaign_with_job(3, status="SENDING")
         factories.claim(job, [0])
         actions.stop([job.pk])
-        assert progress.in_flight([job.pk]) == {job.first_message}
+        assert progress.messages_in_flight([job.pk]) == {job.first_message}
 
     def test_stopping_twice_changes_nothing_the_second_time(self) -> None:
         job = factories.campaign_with_job(1)

@@ -134,7 +134,7 @@ def test_each_loss_of_a_recovery_is_german():
         Loss(vendor="two", calls=0, messages=7, witnessed=False),
     ]
     with translation.override("de"):
-        assert configuration.said.show(recovery.describe(losses)) == (
+        assert configuration.said.show(recovery.describe_losses(losses)) == (
             "one: 1.200 Übergaben, die den Zeilen unbekannt sind; in Klärung: 1.200 Nachrichten; "
             "two: Niemand weiß, was übergeben wurde, alles Wartende ist in Klärung: 7 Nachrichten"
         )
@@ -151,7 +151,7 @@ def test_pages_with_a_history_show_it_in_german(admin_client):
         (Campaign, job.campaign_id, goes_on),
         (Vendor, job.vendor_id, history.change_sentence("paused_reason", "", "no money")),
         (Topic, topic.pk, Said("archived")),
-        (Store, 1, Said("recovered: %(losses)s", losses=recovery.describe([]))),
+        (Store, 1, Said("recovered: %(losses)s", losses=recovery.describe_losses([]))),
     ):
         history.record_changes(ann, model, [(pk, what)], "as it must be")
     wanted = {
@@ -223,12 +223,12 @@ def test_an_audit_is_kept_with_its_sentences_as_data():
         cursor.execute("UPDATE campaigns_store SET system = 'job 7'")  # a name that reads like a sentence
     (broken,) = [one for one in audit.run_and_keep() if one.question.startswith("the rows are in the PostgreSQL")]
     assert broken.examples == ("the store was taken over: job 7",)
-    _, checks = audit.last()
+    _, checks = audit.read_last_audit()
     (kept,) = [one for one in checks if one.question == broken.question]
     with translation.override("de"):
         assert show(kept.examples[0]) == "der Datenspeicher wurde übernommen: job 7"
         assert show(kept.question) != kept.question
     Audited.objects.update(said=None)
-    _, checks = audit.last()
+    _, checks = audit.read_last_audit()
     with translation.override("de"):
-        assert [show(one.question) for one in checks] == [one.question for one in audit.run()]
+        assert [show(one.question) for one in checks] == [one.question for one in audit.ask_all_questions()]

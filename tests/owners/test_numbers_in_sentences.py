@@ -38,7 +38,7 @@ def test_a_rate_keeps_its_places_and_has_a_comma_in_german() -> None:
 def test_the_reason_of_a_pause_says_its_rates(
     now: rates.Figures, limits: tuple[float, float], english: tuple[str, ...], german: tuple[str, ...]
 ) -> None:
-    why = rates.why(now, rates.Judged(), *limits)
+    why = rates.pause_reason(now, rates.Judged(), *limits)
     assert all(one in why for one in english)
     stored = columns("reason", why)
     again = read(stored["reason"], json.loads(json.dumps(stored["reason_said"])))

@@ -9,7 +9,7 @@ from django.contrib.auth.models import Group
 from django.core.management import call_command
 from django.utils import translation
 
-from campaigns.engine.failover.recovery import describe
+from campaigns.engine.failover.recovery import describe_losses
 from campaigns.engine.pausing import pauses
 from campaigns.engine.routes import entries
 from campaigns.integrations.webhooks import events
@@ -72,7 +72,7 @@ def test_the_reason_why_a_vendor_or_a_credential_is_paused(typed, admin_client):
         assert typed in page, address
     assert f"Anbieter pausiert: {typed}" in html.unescape(admin_client.get("/admin/", headers=GERMAN).text)
     with translation.override("de"):
-        assert said.show(entries.why_not([login.pk], 60)[login.pk]) == f"Anbieter pausiert: {typed}"
+        assert said.show(entries.closed_credentials([login.pk], 60)[login.pk]) == f"Anbieter pausiert: {typed}"
     Vendor.objects.update(paused=False)
     Credential.objects.filter(pk=login.pk).update(paused=True, paused_reason=typed)
     page = html.unescape(admin_client.get("/admin/", headers=GERMAN).text)
@@ -110,7 +110,7 @@ def test_the_reason_why_a_webhook_is_off(typed, client, owner):
 def test_a_campaign_that_paused_itself_says_why_in_the_language_of_the_page(client, admin_client, owner):
     campaign = factories.campaign_with_job(1995).campaign
     campaign.sponsor.users.add(owner)
-    sums = pauses.counted(("accepted", "refused"), (1480, 20))
+    sums = pauses.join_counts(("accepted", "refused"), (1480, 20))
     called = Said("its first %(count)s of %(size)s are done; %(sums)s", count=1500, size=1995, sums=sums)
     assert pauses.pause_itself(campaign.pk, called)
     campaign.refresh_from_db()
@@ -140,7 +140,7 @@ def test_a_sentence_is_its_english_text_and_survives_an_exception_and_a_column()
         assert said.show(str(ValueError(sentence))) == shown
         assert said.show(said.read(str(sentence), sentence.data)) == shown
         assert said.show("vendor paused: off") == "vendor paused: off"
-    assert said.show(describe([])) == "no vendor has anything that may have been called"
+    assert said.show(describe_losses([])) == "no vendor has anything that may have been called"
 
 
 @pytest.mark.django_db

@@ -158,7 +158,7 @@ def decisions(browser: PlainBrowser) -> None:
     browser.open(f"/campaigns/{Campaign.objects.get(name='May').pk}/")
     for verb in ("Pause", "Let it go on", "Stop", "Send to those who were not reached"):
         for job_id in finalizer.jobs_to_finalise():
-            finalizer.finalise(job_id)
+            finalizer.finalise_job(job_id)
         browser.follow(verb)
         browser.submit(verb, reason=f"because of {verb}")
         assert f"because of {verb}" in browser.text, browser.text

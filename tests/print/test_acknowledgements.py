@@ -78,7 +78,7 @@ def fetched() -> fetched_reports.FetchedFromVendor:
 
 
 def broken() -> list[str]:
-    return [f"{check.question}: {check.examples}" for check in audit.run() if not check.ok]
+    return [f"{check.question}: {check.examples}" for check in audit.ask_all_questions() if not check.is_kept]
 
 
 def test_each_letter_is_accepted_when_the_vendors_file_says_so_and_no_earlier(server: SftpVendor) -> None:
@@ -108,9 +108,9 @@ def test_each_letter_is_accepted_when_the_vendors_file_says_so_and_no_earlier(se
 
 def test_a_batch_that_nobody_acknowledges_is_never_called_again_and_is_an_alarm_in_the_end(server: SftpVendor) -> None:
     send_the_rest(job(server, 3, acknowledged_within="86400"))
-    assert reconciler.reconcile() == 0, "it is not due"
+    assert reconciler.reconcile_due_doubts() == 0, "it is not due"
     Message.objects.update(settle_at=timezone.now(), sent_at=timezone.now() - timedelta(days=1))
-    assert reconciler.reconcile() == 3
+    assert reconciler.reconcile_due_doubts() == 3
     assert sums() == {"in doubt": 3} and sum(server.visible.values()) == 1
     assert dashboard.read().attention == 3
     assert not Message.objects.filter(settle_at__isnull=False).exists(), "only a person or the vendor's file settles it"
@@ -188,7 +188,7 @@ def program(code: str, **more: str) -> forks.Process:
 def killed_while_sending(server: SftpVendor, made: Job, step: str, end: str, wild: str) -> None:
     """By SIGKILL, when the server does not answer this step."""
     server.wild[step, end] = wild
-    sender = program(f"from campaigns.engine import sending; sending.send({made.pk}, {made.fence})")
+    sender = program(f"from campaigns.engine import sending; sending.send_claimed_job({made.pk}, {made.fence})")
     try:
         wait_until(lambda: not server.wild and (wild == "hang" or bool(server.visible)), "it comes to this step")
     finally:
@@ -200,7 +200,7 @@ def settle_now() -> None:
     past = timezone.now() - timedelta(hours=1)
     Message.objects.update(settle_at=past, sent_at=past)
     while Message.objects.filter(settle_at__lte=timezone.now()).exists():
-        reconciler.reconcile()
+        reconciler.reconcile_due_doubts()
 
 
 def in_manifests(server: SftpVendor) -> list[str]:

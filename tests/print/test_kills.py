@@ -43,7 +43,7 @@ def is_under_way(made: Job) -> bool:
 
 def killed_after(server: SftpVendor, made: Job, steps: int) -> None:
     before = len(server.steps)
-    sender = program(f"from campaigns.engine import sending; sending.send({made.pk}, {made.fence})")
+    sender = program(f"from campaigns.engine import sending; sending.send_claimed_job({made.pk}, {made.fence})")
     try:
         reached: Any = lambda: len(server.steps) >= before + steps or not is_under_way(made)  # noqa: E731
         wait_until(reached, f"{steps} steps at the vendor", every=0.001)
@@ -62,7 +62,7 @@ def test_each_letter_is_in_one_batch_however_often_its_sender_is_killed(
     everybody = [f"Ann {number}" for number in range(LETTERS)]
     for number in steps:
         killed_after(server, made, number)
-        finalizer.recover(made.pk, timedelta())
+        finalizer.recover_job(made.pk, timedelta())
         made.refresh_from_db()
         if made.status not in ("DISPATCHED", "RECOVERING"):
             break
@@ -74,7 +74,7 @@ def test_each_letter_is_in_one_batch_however_often_its_sender_is_killed(
 
     Message.objects.update(settle_at=timezone.now(), sent_at=timezone.now() - timedelta(hours=1))
     while Message.objects.filter(settle_at__lte=timezone.now()).exists():
-        reconciler.reconcile()
+        reconciler.reconcile_due_doubts()
     there = at_the_vendor(server)
     assert sums() == {"in doubt": LETTERS} and at_the_vendor(server) == there, "nobody brings one again by himself"
 

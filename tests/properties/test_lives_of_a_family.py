@@ -29,13 +29,13 @@ from hypothesis.stateful import (
 from campaigns.engine import delivery_reports, ground_truth
 from campaigns.engine.casting import mailcaster
 from campaigns.engine.claiming import claims
-from campaigns.engine.connections import connect
+from campaigns.engine.connections import open_connection
 from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.doubts.resolve import CannotResolve
 from campaigns.engine.finishing import finalizer, sweep
-from campaigns.engine.lifecycle import merge
+from campaigns.engine.lifecycle import merge_answers
 from campaigns.engine.sending import recording
-from campaigns.engine.sending.sender import drain, put_back
+from campaigns.engine.sending.sender import drain_job, put_back
 from campaigns.models import AnswerBatch, Campaign, Claim, CostEntry, Job, Message, MessageEvent, Resolution
 from campaigns.operations import actions
 from tests import calling, factories
@@ -70,7 +70,7 @@ class Here:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self.rows = self.loop.run_until_complete(connect())
+        self.rows = self.loop.run_until_complete(open_connection())
 
     def run(self, step: Callable[[Any], Any]) -> Any:
         return self.loop.run_until_complete(step(self.rows))
@@ -111,10 +111,10 @@ class Family(RuleBasedStateMachine):
     def a_caster_takes_or_cuts_and_its_sender_claims(self, which: int, most: int) -> None:
         """No call is made yet. Earlier senders are kept: they may only be slow."""
         dispatcher.dispatch_ready()
-        claimed = mailcaster.claim(self.casters[which % 2], timezone.now())
+        claimed = mailcaster.claim_next_job(self.casters[which % 2], timezone.now())
         if claimed is None:
             return
-        started, job = claims.start(claimed.job_id, claimed.fence), Job.objects.get(pk=claimed.job_id)
+        started, job = claims.start_job(claimed.job_id, claimed.fence), Job.objects.get(pk=claimed.job_id)
         if started:
             sender = Sender(started.lease, job.first_message, job.end)
             self.senders.append(sender)
@@ -152,7 +152,7 @@ class Family(RuleBasedStateMachine):
             self.here.run(lambda rows: calling.append(rows, sender.lease, claim, [(id, outcome)]))
         claim.left -= 1
         if merged:
-            self.here.run(lambda rows: merge(rows, [sender.lease.job_id]))
+            self.here.run(lambda rows: merge_answers(rows, [sender.lease.job_id]))
         if isinstance(outcome, Accepted):
             self.state.reported.add(id)
 
@@ -171,19 +171,19 @@ class Family(RuleBasedStateMachine):
         idle = [sender for sender in self.senders if not sender.claimed]
         sender = idle[which % len(idle)]
         if how == "expires":
-            self.here.run(lambda rows: recording.expire(rows, sender.lease, sender.first, sender.end))
-        if how == "is put back" or not drain(sender.lease, sender.first, sender.end).done:
+            self.here.run(lambda rows: recording.expire_uncalled(rows, sender.lease, sender.first, sender.end))
+        if how == "is put back" or not drain_job(sender.lease, sender.first, sender.end).done:
             put_back(sender.lease.job_id, sender.lease.fence)
 
     @rule()
     def the_sweep_comes_by(self) -> None:
         """The sweep runs when all leases are over."""
-        sweep.sweep(NEVER)
+        sweep.run_sweep(NEVER)
 
     @rule(which=ANY)
     def one_is_finalised(self, which: int) -> None:
         job_id = self.job(which)
-        finalizer.finalise(job_id)
+        finalizer.finalise_job(job_id)
         finalizer.finish_parent(job_id)
 
     @rule(which=ANY, verb=st.sampled_from(["stop", "retry", "retry expired"]))
@@ -211,7 +211,7 @@ class Family(RuleBasedStateMachine):
     def doubts_are_settled(self, verb: str) -> None:
         found = [(one.pk, id, one.resend_no) for one in self._doubts() if (id := self.state.has(one.reference))]
         if verb == "look up" and found:
-            self.here.run(lambda rows: ground_truth.accept(rows, found))
+            self.here.run(lambda rows: ground_truth.accept_messages(rows, found))
             self.state.reported |= {id for id, *_ in found}
         elif verb != "look up":
             VERBS[verb].act(self.state, self.here)
@@ -221,7 +221,7 @@ class Family(RuleBasedStateMachine):
         letters = [one.reference for one in self.state.letters if one.verdict == "accepted"]
         if letters:
             reported = Reported(letters[which % len(letters)], kind, datetime(2026, 3, 1, 12, minute, tzinfo=UTC))
-            assert delivery_reports.take(self.state.vendor_id, [reported]).unknown == ()
+            assert delivery_reports.store_reports(self.state.vendor_id, [reported]).unknown == ()
 
     @rule(paused=st.booleans(), units=st.integers(1000, 1001))
     def limits_are_edited(self, paused: bool, units: int) -> None:

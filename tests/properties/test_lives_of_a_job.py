@@ -20,11 +20,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from campaigns.engine import audit, delivery_reports, ground_truth
 from campaigns.engine.claiming import claims
-from campaigns.engine.connections import connect
+from campaigns.engine.connections import open_connection
 from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.finishing import finalizer
-from campaigns.engine.lifecycle import merge, move
-from campaigns.engine.sending.sender import drain, put_back
+from campaigns.engine.lifecycle import merge_answers, move
+from campaigns.engine.sending.sender import drain_job, put_back
 from campaigns.models import AnswerBatch, Campaign, Claim, CostEntry, Job, Message, MessageEvent
 from campaigns.operations import actions
 from sandbox.vendor.books import BookEntry, Books
@@ -67,7 +67,7 @@ class Lives(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self.rows = self.loop.run_until_complete(connect())
+        self.rows = self.loop.run_until_complete(open_connection())
         self.job: Any = factories.campaign_with_job(RECIPIENTS, of=factories.credential(), status="DISPATCHED")
         self.senders: list[Sender] = []
         self.vendor: list[BookEntry] = []
@@ -79,11 +79,11 @@ class Lives(RuleBasedStateMachine):
     @rule(most=st.integers(0, 2))
     def another_sender(self, most: int) -> None:
         """Claims and has made no call yet. The earlier sender is thought dead; it may only be slow, and is kept."""
-        finalizer.recover(self.job.pk, NEVER)
+        finalizer.recover_job(self.job.pk, NEVER)
         dispatcher.dispatch_ready()
         waiting = Job.objects.filter(pk=self.job.pk)
         move(waiting, "enqueue", fence=F("fence") + 1, heartbeat_at=Now())
-        if started := claims.start(self.job.pk, waiting.get().fence):
+        if started := claims.start_job(self.job.pk, waiting.get().fence):
             self.senders.append(Sender(started.lease))
             self.claim_and_call(len(self.senders) - 1, ["later"] * most, tell=False)
 
@@ -162,14 +162,14 @@ class Lives(RuleBasedStateMachine):
         if all_of_it:
             finalizer.merge_answers(NEVER)
         else:
-            self.loop.run_until_complete(merge(self.rows, [self.job.pk]))
+            self.loop.run_until_complete(merge_answers(self.rows, [self.job.pk]))
 
     @precondition(lambda self: any(sender.idle for sender in self.senders))
     @rule(which=ANY, drained=st.booleans())
     def let_go(self, which: int, drained: bool) -> None:
         idle = [sender for sender in self.senders if sender.idle]
         sender = idle[which % len(idle)]
-        if not (drained and drain(sender.lease, self.job.first_message, self.job.end).done):
+        if not (drained and drain_job(sender.lease, self.job.first_message, self.job.end).done):
             put_back(sender.lease.job_id, sender.lease.fence)
 
     @rule()
@@ -179,7 +179,7 @@ class Lives(RuleBasedStateMachine):
         while self._sends_one():
             pass
         if self.senders and self.senders[-1].idle:
-            drain(self.senders[-1].lease, self.job.first_message, self.job.end)
+            drain_job(self.senders[-1].lease, self.job.first_message, self.job.end)
 
     def _sends_one(self) -> bool:
         if not self.senders or not self.senders[-1].idle:
@@ -191,8 +191,8 @@ class Lives(RuleBasedStateMachine):
     @rule(recovered=st.booleans())
     def finalise(self, recovered: bool) -> None:
         if recovered:
-            finalizer.recover(self.job.pk, NEVER)
-        finalizer.finalise(self.job.pk)
+            finalizer.recover_job(self.job.pk, NEVER)
+        finalizer.finalise_job(self.job.pk)
 
     @rule(verb=st.sampled_from(["stop", "retry", "look up"]))
     def a_person(self, verb: str) -> None:
@@ -210,7 +210,7 @@ class Lives(RuleBasedStateMachine):
             if message.reference in found
         ]
         if hits:
-            self.loop.run_until_complete(ground_truth.accept(self.rows, hits))
+            self.loop.run_until_complete(ground_truth.accept_messages(self.rows, hits))
 
     @rule(which=ANY, kind=st.sampled_from(["delivered", "bounced"]), minute=st.integers(0, 3))
     def the_vendor_reports(self, which: int, kind: Any, minute: int) -> None:
@@ -219,7 +219,7 @@ class Lives(RuleBasedStateMachine):
         if letters:
             at = datetime(2026, 3, 1, 12, minute, tzinfo=UTC)
             reported = Reported(letters[which % len(letters)], kind, at)
-            assert delivery_reports.take(self.job.vendor_id, [reported]).unknown == ()
+            assert delivery_reports.store_reports(self.job.vendor_id, [reported]).unknown == ()
 
     def teardown(self) -> None:
         """In the middle of everything nothing is wrong; and everything comes to an end."""
@@ -255,7 +255,7 @@ def charged_as_called() -> bool:
 
 
 def broken() -> list[Any]:
-    return [check for check in audit.run() if not check.ok and check.promise in ("P1", "P3", "P7")]
+    return [check for check in audit.ask_all_questions() if not check.is_kept and check.promise in ("P1", "P3", "P7")]
 
 
 def test_whatever_happens_in_whatever_order_every_promise_is_kept() -> None:

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from campaigns.engine import sending
 from campaigns.engine.claiming import claims, receiving
-from campaigns.engine.connections import connect
+from campaigns.engine.connections import open_connection
 from campaigns.engine.doubts import reconciler
 from campaigns.models import Campaign, ComplaintPause, Job, Message, Sponsor
 from campaigns.models.states import S
@@ -44,13 +44,13 @@ def test_bulk_mail_to_that_provider_waits_and_a_resume_lets_the_rest_go(sandbox:
     whose = factories.sponsor()
     pause = hold(whose, "gmail")
     job = taken_of(whose, WHOM, login(sandbox.url))
-    assert sending.send(job.pk, job.fence).left
+    assert sending.send_claimed_job(job.pk, job.fence).left
     job.refresh_from_db()
     assert domains(sandbox) == {"yahoo.com": 20, "firm.example": 20}
     assert job.status == S.DISPATCHED and job.not_before and job.not_before > timezone.now()
     assert job.waits_for == "gmail waits: bulk mail there is paused, too many complained"
     again = take_again(job)
-    assert sending.send(again.pk, again.fence).left  # looked at again, nothing more is called
+    assert sending.send_claimed_job(again.pk, again.fence).left  # looked at again, nothing more is called
     assert pausing.resume_receiver(pause.pk, Actor("ann"))
     job.refresh_from_db()
     assert job.not_before is None
@@ -75,7 +75,7 @@ def test_the_group_of_all_others_holds_no_provider_of_the_table(sandbox: Sandbox
     whose = factories.sponsor()
     hold(whose, "*")
     job = taken_of(whose, WHOM, login(sandbox.url))
-    assert sending.send(job.pk, job.fence).left
+    assert sending.send_claimed_job(job.pk, job.fence).left
     assert domains(sandbox) == {"gmail.com": 20, "yahoo.com": 20}
 
 
@@ -88,7 +88,7 @@ def test_any_number_may_be_held_and_the_others_behind_them_go_on(
     hold(whose, "gmail")
     whom = [f"r{number}@gmail.com" for number in range(100)] + ["last@yahoo.com"]
     job = taken_of(whose, whom, login(sandbox.url))
-    assert sending.send(job.pk, job.fence).left
+    assert sending.send_claimed_job(job.pk, job.fence).left
     assert domains(sandbox) == {"yahoo.com": 1}
 
 
@@ -130,11 +130,11 @@ def test_a_claim_by_what_was_read_before_a_pause_gets_nothing(sandbox: Sandbox) 
     lease = calling.started(job)
 
     async def claimed(pauses: bool) -> bool:
-        async with await connect() as rows:
+        async with await open_connection() as rows:
             known = await calling.to_claim(rows, job, lease)
             if pauses:
                 await asyncio.to_thread(held_elsewhere, whose)
-            [found] = await claims.claim(rows, known, [calling.asked(job, lease)])
+            [found] = await claims.claim_for_jobs(rows, known, [calling.asked(job, lease)])
             return found.claim is not None
 
     assert asyncio.run(claimed(pauses=False))
@@ -155,13 +155,13 @@ def test_a_repeat_of_a_doubt_waits_for_the_resume_too(sandbox: Sandbox) -> None:
     bulk = in_doubt(2, of, by=whose)
     Message.objects.filter(pk=single.first_message).update(recipient="a@gmail.com")
     Message.objects.filter(pk=bulk.first_message).update(recipient="b@gmail.com")
-    reconciler.reconcile()
+    reconciler.reconcile_due_doubts()
     assert domains(sandbox)["gmail.com"] == 1, "a single letter goes on"
     [held] = Message.objects.filter(in_doubt_at__isnull=False)
     assert held.recipient == "b@gmail.com" and held.settle_at, "it is tried again"
     assert pausing.resume_receiver(pause.pk, Actor("ann"))
     Message.objects.update(settle_at=timezone.now())
-    reconciler.reconcile()
+    reconciler.reconcile_due_doubts()
     assert domains(sandbox)["gmail.com"] == 2 and sandbox.books().duplicates() == {}
 
 
@@ -169,7 +169,7 @@ def test_letters_that_differ_in_cost_go_on_to_all_others(sandbox: Sandbox) -> No
     whose = factories.sponsor()
     hold(whose, "gmail")
     job = taken_of(whose, WHOM, login(sandbox.url, unit="segment"))
-    assert sending.send(job.pk, job.fence).left
+    assert sending.send_claimed_job(job.pk, job.fence).left
     assert domains(sandbox) == {"yahoo.com": 20, "firm.example": 20}
 
 
@@ -190,7 +190,7 @@ def test_those_that_are_held_expire_at_the_deadline(sandbox: Sandbox) -> None:
     whose = factories.sponsor()
     hold(whose, "gmail")
     job = taken_of(whose, ["a@gmail.com", "b@yahoo.com"], login(sandbox.url))
-    assert sending.send(job.pk, job.fence).left
+    assert sending.send_claimed_job(job.pk, job.fence).left
     Campaign.objects.filter(pk=job.campaign_id).update(deadline=timezone.now() - timedelta(seconds=1))
     sent(take_again(job))
     assert Message.objects.get(campaign=job.campaign_id, error_code="expired").recipient == "a@gmail.com"

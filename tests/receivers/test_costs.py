@@ -59,7 +59,7 @@ def test_a_window_of_a_receiver_counts_units_and_others_go_on(sandbox: Sandbox) 
     limited(of, 5)
     letters = [(f"a{n}@gmail.com", 2) for n in range(4)] + [(f"b{n}@firm.example", 1 + n % 3) for n in range(9)]
     job = of_costs(of, letters)
-    assert sending.send(job.pk, job.fence).left
+    assert sending.send_claimed_job(job.pk, job.fence).left
     assert called(sandbox) == {"gmail.com": 2, "firm.example": 9}, "two of two segments; one is left"
     assert in_the_ledger("gmail") == 4 and sum(Usage.objects.values_list("units", flat=True)) == 4 + 3 * 6
     ReceiverLimit.objects.update(units=8)
@@ -98,7 +98,7 @@ def test_a_letter_too_dear_for_the_step_of_today_waits_for_the_day_that_allows_i
     warming(of, 1)
     job = of_costs(of, [("a@gmail.com", 3), ("b@firm.example", 1)])
     for _ in range(2):
-        assert sending.send(job.pk, job.fence).left
+        assert sending.send_claimed_job(job.pk, job.fence).left
         assert called(sandbox) == {"firm.example": 1}
         job.refresh_from_db()
         assert "gmail" in job.waits_for and job.not_before and job.not_before > timezone.now()
@@ -119,14 +119,14 @@ def test_a_repeat_that_is_dear_is_made_when_it_may_be(sandbox: Sandbox, limit: s
     job = in_doubt(1, of)
     Campaign.objects.filter(pk=job.campaign_id).update(body="{{ text }}")
     Message.objects.update(recipient="a@gmail.com", params={"text": "x" * LENGTHS[3]})
-    reconciler.reconcile()
+    reconciler.reconcile_due_doubts()
     if limit == "today's step":
         waiting = Message.objects.get()
         assert waiting.in_doubt_at and waiting.settle_at and waiting.settle_at > timezone.now()
         assert not called(sandbox)
         a_day_later()
         Message.objects.update(settle_at=timezone.now())
-        reconciler.reconcile()
+        reconciler.reconcile_due_doubts()
     assert called(sandbox) == {"gmail.com": 1} and Message.objects.get().in_doubt_at is None
 
 
@@ -164,7 +164,7 @@ def test_a_letter_that_was_too_dear_is_called_once_the_limit_is_raised() -> None
     small = Scope(1, 1, 1, receivers={"gmail": ((Limit(2, 60),), ())})
     for units, cost in ((2, 0), (9, 3)):
         claimer._limits = {"gmail": ((Limit(units, 60),), ())}
-        asyncio.run(claimer.look_ahead(Rows(), replace(small, receivers=claimer._limits), 1, 5))
+        asyncio.run(claimer.read_ahead(Rows(), replace(small, receivers=claimer._limits), 1, 5))
         assert claimer.need(5).want == cost
 
 
@@ -173,7 +173,7 @@ def test_a_receiver_that_waits_holds_up_no_other_whatever_the_letters_cost(sandb
     row = {"since": now, "until": now + timedelta(hours=1), "seconds": 3600.0, "cause": "us", "answer": "slow down"}
     ReceiverWait.objects.create(credential=of, receiver="gmail", **row)
     job = of_costs(of, [(f"r{n}@{('gmail.com', 'firm.example')[n % 2]}", 1 + n % 3) for n in range(12)])
-    assert sending.send(job.pk, job.fence).left
+    assert sending.send_claimed_job(job.pk, job.fence).left
     assert called(sandbox) == {"firm.example": 6}
     ReceiverWait.objects.all().delete()
     Job.objects.update(not_before=None)
@@ -185,7 +185,7 @@ def test_a_limit_of_nothing_stops_its_receiver_alone(sandbox: Sandbox) -> None:
     of = by_segment(sandbox.url)
     limited(of, 0)
     job = of_costs(of, [("a@gmail.com", 1), ("b@firm.example", 2)])
-    assert sending.send(job.pk, job.fence).left
+    assert sending.send_claimed_job(job.pk, job.fence).left
     assert called(sandbox) == {"firm.example": 1}
 
 
@@ -199,7 +199,7 @@ def test_a_doubt_waits_alone_for_its_receiver_and_its_repeat_is_in_the_ledger(
     for number in range(6):
         to = f"r{number}@{'gmail.com' if number < 4 else 'firm.example'}"
         Message.objects.filter(pk=job.first_message + number).update(recipient=to)
-    reconciler.reconcile()
+    reconciler.reconcile_due_doubts()
     assert called(sandbox) == {"gmail.com": 2, "firm.example": 2}
     waiting = Message.objects.filter(in_doubt_at__isnull=False)
     assert waiting.count() == 2 and not waiting.filter(settle_at__lt=timezone.now()).exists()
@@ -230,7 +230,7 @@ def test_places_of_a_message_that_ended_elsewhere_go_back_to_its_receiver(sandbo
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sending.stream.Stream, "_may_claim", ended_meanwhile)
-        assert sending.send(job.pk, job.fence).left
+        assert sending.send_claimed_job(job.pk, job.fence).left
     assert called(sandbox) == {"gmail.com": 1}
     Job.objects.update(not_before=None)
     send_the_rest(job)

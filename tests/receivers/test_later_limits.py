@@ -35,7 +35,7 @@ def limited(of: Credential, units: int, receiver: str = "gmail", seconds: float 
 def sent_to(login: Credential, **domains: int) -> Job:
     """So many to each of these domains; those that have to wait are left."""
     job = taken([f"r{n}@{domain}.com" for domain, number in domains.items() for n in range(number)], login)
-    sending.send(job.pk, job.fence)
+    sending.send_claimed_job(job.pk, job.fence)
     return job
 
 
@@ -59,7 +59,7 @@ def test_a_days_limit_counts_the_calls_of_the_morning(relay: tuple[Moody, Creden
     RateLimit.objects.create(vendor=login.vendor, units=100, seconds=1)
     sent_to(login, gmail=4)
     ago(timedelta(hours=20))
-    assert rebuild.forget(timedelta(hours=1)) == 0
+    assert rebuild.forget_old_usage(timedelta(hours=1)) == 0
     limited(login, 5, seconds=DAY)
     sent_to(login, gmail=5)
     assert took.took == {"gmail.com": 5}
@@ -70,9 +70,9 @@ def test_the_ledger_forgets_calls_that_no_window_reaches(relay: tuple[Moody, Cre
     limited(login, 5, seconds=2 * DAY)
     sent_to(login, firm=1)
     ago(timedelta(hours=48))
-    assert rebuild.forget(timedelta(hours=1)) == 0
+    assert rebuild.forget_old_usage(timedelta(hours=1)) == 0
     ReceiverLimit.objects.update(seconds=HOUR)
-    assert rebuild.forget(timedelta(hours=1)) == 1
+    assert rebuild.forget_old_usage(timedelta(hours=1)) == 1
 
 
 def test_calls_while_a_limit_was_cleared_count_once_it_is_back(relay: tuple[Moody, Credential]) -> None:
@@ -115,7 +115,7 @@ def test_a_domain_that_operators_put_into_a_group_counts_there_with_its_calls_of
 def test_calls_that_a_recovery_enters_count_for_every_receiver(relay: tuple[Moody, Credential]) -> None:
     took, login = relay[0], relay[1]
     at = timezone.now().timestamp()
-    recovery._enter(login.vendor, Granted("lost", 3, f"{login.pk}@0 1 9 3", at, 3))
+    recovery._enter_in_ledger(login.vendor, Granted("lost", 3, f"{login.pk}@0 1 9 3", at, 3))
     assert Usage.objects.get(grant="lost").receivers is None
     limited(login, 5)
     sent_to(login, gmail=9, firm=1)
@@ -137,6 +137,6 @@ def test_a_recovery_without_a_witness_waits_as_long_as_the_longest_window_of_a_r
     login = account(9)
     limited(login, 100)
     taken(["ann@gmail.com"], login)
-    recovery.recover(Actor("ann"), "restored", since=timezone.now())
+    recovery.recover_store(Actor("ann"), "restored", since=timezone.now())
     login.refresh_from_db()
     assert login.retry_after_until and login.retry_after_until > timezone.now() + timedelta(seconds=HOUR - 60)

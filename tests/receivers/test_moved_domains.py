@@ -32,7 +32,7 @@ def sent_to(login: Credential, name: str, **domains: int) -> Job:
     """So many to each of these domains; those that have to wait are left."""
     addresses = [f"{name}{n}@{domain}.com" for domain, number in domains.items() for n in range(number)]
     job = taken(addresses, login)
-    sending.send(job.pk, job.fence)
+    sending.send_claimed_job(job.pk, job.fence)
     return job
 
 

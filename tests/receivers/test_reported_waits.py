@@ -56,11 +56,15 @@ def mailed(whom: list[str], by: Credential | None = None) -> Job:
 
 def report(job: Job, kind: Any, note: str, number: int = 0, **more: Any) -> delivery_reports.ReportsStored:
     row, at = messages(job)[number], more.pop("at", None) or timezone.now()
-    return delivery_reports.take(job.vendor_id, [Reported(row.reference, kind, at, note=note, **more)], "relay")
+    return delivery_reports.store_reports(
+        job.vendor_id, [Reported(row.reference, kind, at, note=note, **more)], "relay"
+    )
 
 
 def report_named(job: Job, reference: str) -> delivery_reports.ReportsStored:
-    return delivery_reports.take(job.vendor_id, [Reported(reference, "deferred", timezone.now(), note=TSS04)], "relay")
+    return delivery_reports.store_reports(
+        job.vendor_id, [Reported(reference, "deferred", timezone.now(), note=TSS04)], "relay"
+    )
 
 
 def return_path(row: Message) -> str:
@@ -282,7 +286,7 @@ def test_a_bounce_that_a_vendor_calls_hard_suppresses_only_for_what_is_the_recip
 def test_many_receivers_that_begin_to_wait_are_few_lines_of_the_log(caplog: Any) -> None:
     job = mailed([f"r@domain{n}.example" for n in range(40)])
     said = [Reported(row.reference, "deferred", timezone.now(), note=TSS04) for row in messages(job)]
-    delivery_reports.take(job.vendor_id, said, "relay")
+    delivery_reports.store_reports(job.vendor_id, said, "relay")
     lines = [line for line in map(logging.LogRecord.getMessage, caplog.records) if " wait" in line]
     assert len(lines) == delivery_reports.MOST_NAMED + 1
     assert "30 more receivers wait" in lines[-1] and ReceiverWait.objects.count() == 40
@@ -297,7 +301,7 @@ def test_ten_thousand_reports_cost_no_query_each() -> None:
         said = [Reported(row.reference, "deferred", timezone.now(), note=TSS04) for row in messages(job)]
         receiver_domains.refresh_domains(at_once=True)  # otherwise read every few seconds, by one query
         with CaptureQueriesContext(connection) as queries:
-            assert delivery_reports.take(job.vendor_id, said, "relay").events == size
+            assert delivery_reports.store_reports(job.vendor_id, said, "relay").events == size
         numbers[size] = len(queries)
         assert sorted(ReceiverWait.objects.values_list("answers", flat=True)) == [size // 10] * 10
     assert numbers[10] == numbers[1_000]
@@ -310,7 +314,7 @@ def test_a_report_slows_one_receiver_and_what_the_relay_takes_does_not_end_that_
         report(mailed(["a@yahoo.com"], login), "deferred", TSS04)
         whom = [f"r{n}@{domain}" for n in range(20) for domain in ("yahoo.com", "gmail.com")]
         job = taken(whom, login)
-        assert sending.send(job.pk, job.fence).left
+        assert sending.send_claimed_job(job.pk, job.fence).left
         assert relay.took == {"gmail.com": 20}
         job.refresh_from_db()
         assert "yahoo waits" in job.waits_for
@@ -326,7 +330,7 @@ def test_a_reported_wait_is_forgotten_after_a_quiet_time(seconds: float, ago: fl
             until=now - timedelta(seconds=ago), seconds=seconds, reported=True,
         )  # fmt: skip
         job = taken([f"r{n}@yahoo.com" for n in range(3)], login)
-        sending.send(job.pk, job.fence)
+        sending.send_claimed_job(job.pk, job.fence)
     assert relay.took == {"yahoo.com": 3} and ReceiverWait.objects.count() == left
 
 
@@ -354,7 +358,7 @@ def test_a_service_that_quotes_a_receiver_slows_that_receiver_alone() -> None:
         login = factories.credential(factories.vendor(settings=settings, channel="email"))
         whom = [f"r{n}@{domain}" for n in range(20) for domain in ("yahoo.com", "gmail.com", "firm.example")]
         job = taken(whom, login)
-        assert sending.send(job.pk, job.fence).left
+        assert sending.send_claimed_job(job.pk, job.fence).left
         assert service.took == {"gmail.com": 20, "firm.example": 20}
         assert len(service.calls) <= 40 + 3 * 4, "yahoo is not called on"
     [wait] = ReceiverWait.objects.all()
@@ -374,7 +378,7 @@ def test_what_a_service_says_of_our_account_closes_the_credential(said: str, pau
         settings = {"url": f"{service.url}/mails", "timeout": 30, "concurrency": 1}
         login = factories.credential(factories.vendor(settings=settings, channel="email"))
         job = taken(["a@yahoo.com", "b@gmail.com"], login)
-        sending.send(job.pk, job.fence)
+        sending.send_claimed_job(job.pk, job.fence)
     login.refresh_from_db()
     assert waits() == {} and (login.paused, login.retry_after_until is not None) == (pauses, not pauses)
 

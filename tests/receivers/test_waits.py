@@ -35,7 +35,7 @@ def test_one_domain_that_defers_holds_up_none_of_the_other_nine() -> None:
     with moody_relay(lambda to: moods.get(to.rpartition("@")[2])) as (relay, port):
         login = account(port, CONCURRENCY)
         job = taken(each(["gmail.com", *NINE], 40), login)
-        assert sending.send(job.pk, job.fence).left
+        assert sending.send_claimed_job(job.pk, job.fence).left
         assert relay.took == dict.fromkeys(NINE, 40), "all of the nine, in one pass"
         assert 1 <= relay.called["gmail.com"] <= 3 * CONCURRENCY
         login.refresh_from_db()
@@ -61,7 +61,7 @@ def test_letters_that_count_by_size_wait_for_their_receiver_alone_too() -> None:
     with moody_relay(lambda to: SLOW if to.endswith("@gmail.com") else None) as (relay, port):
         login = account(port, CONCURRENCY, {"unit_kb": 1})
         job = taken(each(["gmail.com", *NINE], 5), login)
-        assert sending.send(job.pk, job.fence).left
+        assert sending.send_claimed_job(job.pk, job.fence).left
     assert relay.took == dict.fromkeys(NINE, 5) and 1 <= relay.called["gmail.com"] <= 3 * CONCURRENCY
     login.refresh_from_db()
     job.refresh_from_db()
@@ -74,7 +74,7 @@ def test_a_wait_that_is_asked_for_again_is_twice_as_long() -> None:
         job = taken(each(["yahoo.com"], 30), login)
         lengths = []
         for _ in range(5):
-            assert sending.send(job.pk, job.fence).left
+            assert sending.send_claimed_job(job.pk, job.fence).left
             [wait] = ReceiverWait.objects.all()
             lengths.append(wait.seconds)
             assert (wait.receiver, wait.cause) == ("yahoo", "us")
@@ -90,7 +90,7 @@ def test_an_answer_that_two_receivers_hear_is_the_relays() -> None:
     with moody_relay(lambda to: SLOW) as (relay, port):
         login = account(port, 1)
         job = taken(each(["gmail.com", "yahoo.com", "web.de"], 5), login)
-        assert sending.send(job.pk, job.fence).left
+        assert sending.send_claimed_job(job.pk, job.fence).left
         login.refresh_from_db()
     assert login.retry_after_until and login.retry_after_until > timezone.now() and not login.paused
     assert sum(relay.called.values()) <= 3
@@ -103,14 +103,14 @@ def test_a_refusal_for_us_pauses_the_credential_once_a_second_receiver_says_the_
     with moody_relay(lambda to: blocked if to.endswith("@web.de") else None) as (relay, port):
         login = account(port)
         job = taken(each(["web.de", "gmx.de"], 10), login)
-        assert sending.send(job.pk, job.fence).left
+        assert sending.send_claimed_job(job.pk, job.fence).left
         login.refresh_from_db()
         assert not login.paused and relay.took == {"gmx.de": 10}
         [wait] = ReceiverWait.objects.all()
         assert wait.refused and wait.until > timezone.now() + timedelta(minutes=5)
         relay.mood = lambda to: blocked
         other = taken(each(["gmx.de", "t-online.de"], 10), login)
-        assert sending.send(other.pk, other.fence).left
+        assert sending.send_claimed_job(other.pk, other.fence).left
         login.refresh_from_db()
     assert login.paused and "blocked using" in login.paused_reason
     assert Message.objects.filter(error_code__isnull=False).count() == 0
@@ -119,6 +119,6 @@ def test_a_refusal_for_us_pauses_the_credential_once_a_second_receiver_says_the_
 def test_a_domain_in_no_group_waits_alone() -> None:
     with moody_relay(lambda to: SLOW if to.endswith("@small.example") else None) as (relay, port):
         job = taken(each(["small.example", "other.example"], 20), account(port))
-        assert sending.send(job.pk, job.fence).left
+        assert sending.send_claimed_job(job.pk, job.fence).left
     assert relay.took == {"other.example": 20}
     assert ReceiverWait.objects.values_list("receiver", flat=True).get() == "small.example"

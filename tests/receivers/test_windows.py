@@ -40,7 +40,7 @@ def sent_by_threads(jobs: list[Job]) -> None:
 
     def run(job: Job) -> None:
         try:
-            sending.send(job.pk, job.fence)
+            sending.send_claimed_job(job.pk, job.fence)
             send_the_rest(job)
         finally:
             connection.close()
@@ -92,14 +92,14 @@ def test_a_window_that_redis_lost_is_rebuilt_from_the_ledger() -> None:
         login = account(port)
         ReceiverLimit.objects.create(vendor=login.vendor, receiver="gmail", units=3, seconds=3600.0)
         job = taken(each(["gmail.com", "web.de"], 3), login)
-        sending.send(job.pk, job.fence)
+        sending.send_claimed_job(job.pk, job.fence)
         assert relay.took == {"gmail.com": 3, "web.de": 3}
         assert sum((row.receivers or {}).get("gmail", 0) for row in Usage.objects.all()) == 3
         with redis_clients.make_client(settings.REDIS_URL) as redis:
             for key in redis.scan_iter(f"mailhub:{{v{login.vendor_id}}}*"):
                 redis.delete(key)
         other = taken(each(["gmail.com", "web.de"], 3, "b"), login)
-        assert sending.send(other.pk, other.fence).left
+        assert sending.send_claimed_job(other.pk, other.fence).left
         assert relay.took == {"gmail.com": 3, "web.de": 6}, "the hour's places are taken"
         other.refresh_from_db()
         assert "gmail" in other.waits_for and other.not_before
@@ -127,7 +127,9 @@ def test_a_warm_up_follows_the_clock_of_its_vendor_at_once() -> None:
         async with await AsyncConnection.connect(**asked, autocommit=True) as rows:
             for zone in (east, west):
                 await rows.execute("UPDATE vendors_vendor SET time_zone = %s", [zone])
-                [one] = await contexts.read(rows, [contexts.Read(Lease(job.pk, job.fence), of.vendor_id, of.pk)], known)
+                [one] = await contexts.read_contexts(
+                    rows, [contexts.Read(Lease(job.pk, job.fence), of.vendor_id, of.pk)], known
+                )
                 found.append(one.scope.smallest_of("gmail"))
         return found
 
@@ -148,5 +150,5 @@ def test_a_warm_up_allows_half_as_many_again_each_day(days: int, allowed: int) -
         limit = ReceiverLimit.objects.create(vendor=login.vendor, receiver="gmail", units=4, seconds=86400.0)
         with day_of(limit, days):
             job = taken(each(["gmail.com"], 12), login)
-            assert sending.send(job.pk, job.fence).left
+            assert sending.send_claimed_job(job.pk, job.fence).left
     assert relay.took == {"gmail.com": allowed}

@@ -13,7 +13,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from campaigns.engine.progress import of_jobs
+from campaigns.engine.progress import progress_of_jobs
 from campaigns.models import Job, Sponsor, SponsorTurn
 from campaigns.operations import actions
 from campaigns.reporting.forecast import ahead, eta, kept_totals, queues
@@ -45,13 +45,13 @@ def issue(login: Credential) -> tuple[Job, Job]:
 
 def foretold(job: Job) -> eta.JobForecast:
     rows = list(eta.described(Job.objects.filter(pk=job.pk)))
-    return eta.of_jobs(rows, of_jobs(rows), timezone.now())[job.pk]
+    return eta.of_jobs(rows, progress_of_jobs(rows), timezone.now())[job.pk]
 
 
 def kept(job: Job) -> eta.JobForecast:
     """The forecast of a page that polls."""
     rows = list(eta.described(Job.objects.filter(pk=job.pk)))
-    return eta.of_jobs(rows, of_jobs(rows), timezone.now(), recent=True)[job.pk]
+    return eta.of_jobs(rows, progress_of_jobs(rows), timezone.now(), recent=True)[job.pk]
 
 
 def seconds(at: Any, now: Any) -> float:

@@ -15,7 +15,7 @@ from django.utils import timezone
 from campaigns.engine import delivery_reports, ground_truth
 from campaigns.engine.doubts import resolve
 from campaigns.engine.finishing import finalizer
-from campaigns.engine.lifecycle import hold, hold_around
+from campaigns.engine.lifecycle import hold_around, hold_jobs
 from campaigns.engine.routes import moving
 from campaigns.models import AnswerBatch, Campaign, CostEntry, Job, Message, ReportKind, Route, RouteEntry
 from campaigns.models.states import Status
@@ -70,7 +70,7 @@ def accept(message_id: int) -> None:
 
 def merge(job: Job) -> None:
     with transaction.atomic():
-        hold([job.pk])
+        hold_jobs([job.pk])
 
 
 def test_what_a_sandbox_takes_is_charged_by_nobody() -> None:
@@ -127,7 +127,9 @@ class TestEntries:
         claim = factories.claim(job, [0, 1])
         type(claim).objects.filter(pk=claim.pk).update(units=[1, 5])
         late = Message.objects.get(pk=job.first_message + 1)
-        assert delivery_reports.take(job.vendor_id, [Reported(late.reference, ReportKind.DELIVERED, timezone.now())])
+        assert delivery_reports.store_reports(
+            job.vendor_id, [Reported(late.reference, ReportKind.DELIVERED, timezone.now())]
+        )
         assert entries() == (1, 5)
         ids = [job.first_message, late.pk]
         AnswerBatch.objects.create(
@@ -150,7 +152,7 @@ class TestEntries:
         merge(child)
         Job.objects.filter(pk=child.pk).update(status="DISPATCHED")
         Vendor.objects.filter(pk=one.vendor_id).update(paused=True)
-        assert moving.reroute(top.pk).messages == 2
+        assert moving.reroute_parent(top.pk).messages == 2
         (gone,) = Job.objects.filter(parent=top.pk, credential=other)
         Job.objects.filter(pk=gone.pk).update(status="SENDING", heartbeat_at=timezone.now(), started_at=timezone.now())
         gone.refresh_from_db()
@@ -167,15 +169,15 @@ class TestEntries:
     def test_a_person_who_says_that_it_was_sent_enters_it_and_one_who_says_failed_does_not(self) -> None:
         job = logged(2, [in_doubt(), in_doubt()])
         Message.objects.filter(pk=job.first_message).update(units=2)
-        resolve.resolve([job.first_message], "sent", "the vendor's list has it", "ann")
-        resolve.resolve([job.first_message + 1], "failed", "it has not", "ann")
+        resolve.resolve_doubts([job.first_message], "sent", "the vendor's list has it", "ann")
+        resolve.resolve_doubts([job.first_message + 1], "failed", "it has not", "ann")
         assert entries() == (1, 2) and sound()
 
     def test_the_units_of_calls_whose_sender_was_lost_are_kept_for_what_is_learned_later(self) -> None:
         job = factories.campaign_with_job(2, status="SENDING", heartbeat_at=timezone.now() - timedelta(hours=1))
         claim = factories.claim(job, [0, 1])
         type(claim).objects.filter(pk=claim.pk).update(units=[4, 1])
-        assert finalizer.recover(job.pk, timedelta(seconds=60)) and entries() == (0, 0)
+        assert finalizer.recover_job(job.pk, timedelta(seconds=60)) and entries() == (0, 0)
         with connection.cursor() as cursor:
             cursor.execute(
                 ground_truth.ACCEPT, {"ids": [job.first_message], "codes": ["x"], "notes": [None], "nos": [0]}
@@ -197,7 +199,7 @@ class TestEntries:
     def test_finalising_again_and_again_changes_nothing(self) -> None:
         job = factories.campaign_with_job(1, status="SENT", fence=1)
         answer(job, "a", [2])
-        assert [finalizer.finalise(job.pk) for _ in range(3)] == [True, False, False]
+        assert [finalizer.finalise_job(job.pk) for _ in range(3)] == [True, False, False]
         assert entries() == (1, 2) and Job.objects.get(pk=job.pk).status == Status.LOGGED
 
     def test_adding_entries_up_changes_no_sum_and_leaves_one_a_day(self) -> None:
@@ -229,8 +231,8 @@ class TestDoubts:
         (found,) = accounts.of_months(*accounts.last_year())
         assert (found.messages, found.amount, found.in_doubt, found.in_doubt_amount) == (0, 0, 3, Decimal("5.5"))
         assert found.doubtful == "3 (5.50 EUR)" and accounts.facts(found)["in_doubt_amount"] == "5.50"
-        resolve.resolve([job.first_message], "sent", "the vendor's list has it", "ann")
-        resolve.resolve([job.first_message + 1], "failed", "it has not", "ann")
+        resolve.resolve_doubts([job.first_message], "sent", "the vendor's list has it", "ann")
+        resolve.resolve_doubts([job.first_message + 1], "failed", "it has not", "ann")
         (found,) = accounts.of_months(*accounts.last_year())
         assert (found.messages, found.amount, found.in_doubt, found.in_doubt_amount) == (1, Decimal("2.5"), 1, 1.5)
         assert accounts.of_months(*accounts.last_year(), [job.sponsor_id + 1]) == []

@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from campaigns.engine import day_counts, delivery_reports
-from campaigns.engine.suppressed.digests import digest, made_key
+from campaigns.engine.suppressed.digests import digest_address, made_key
 from campaigns.models import CostEntry, DayCount, Message
 from campaigns.suppression import unsubscribing
 from campaigns.suppression.links import Subscription
@@ -35,7 +35,7 @@ def job():
 
 def report(job, kind, at, number=0, **more):
     row = Message.objects.get(pk=job.first_message + number)
-    delivery_reports.take(job.vendor_id, [Reported(row.reference, kind, at, **more)])
+    delivery_reports.store_reports(job.vendor_id, [Reported(row.reference, kind, at, **more)])
 
 
 def counts(job):
@@ -63,7 +63,7 @@ def test_complaints_and_wishes_count_whoever_brings_them_however_often(job):
         report(job, "complained", TODAY)
         report(job, "unsubscribed", TODAY, 1)
     row = Message.objects.get(pk=job.first_message + 2)
-    known = digest(made_key(), job.vendor.channel, row.recipient)
+    known = digest_address(made_key(), job.vendor.channel, row.recipient)
     before = timezone.now().date()
     for _ in range(2):
         unsubscribing.unsubscribe(Subscription(row.pk, known, job.sponsor_id, None, job.vendor.channel), "a link")
@@ -90,13 +90,13 @@ def test_adding_up_changes_no_sum(job):
 def test_the_last_thirty_days_of_some_sponsors(job):
     other = logged(2, [accepted()] * 2)
     report(job, "delivered", timezone.now())
-    days = day_counts.of_sponsors([job.sponsor_id])
+    days = day_counts.sum_days([job.sponsor_id])
     assert len(days) == 30 and days[-1].day == timezone.now().date()
     assert all(later.day - day.day == timedelta(days=1) for day, later in pairwise(days))
     assert (sum(day.sent for day in days), sum(day.delivered for day in days)) == (3, 1)
-    assert sum(day.sent for day in day_counts.of_sponsors(None)) == 5
-    assert sum(day.sent for day in day_counts.of_sponsors([other.sponsor_id])) == 2
-    assert sum(day.sent for day in day_counts.of_sponsors([factories.sponsor().pk])) == 0
+    assert sum(day.sent for day in day_counts.sum_days(None)) == 5
+    assert sum(day.sent for day in day_counts.sum_days([other.sponsor_id])) == 2
+    assert sum(day.sent for day in day_counts.sum_days([factories.sponsor().pk])) == 0
 
 
 def manage(*typed):

@@ -7,7 +7,7 @@ from django.conf import settings
 from django.utils import timezone
 from redis import Redis
 
-from campaigns.engine.progress import of_jobs
+from campaigns.engine.progress import progress_of_jobs
 from campaigns.models import Job, SponsorTurn
 from campaigns.reporting.forecast import eta
 from tests import factories
@@ -30,7 +30,7 @@ def foresee(waiting: Waiting, floor: int) -> dict[str, float]:
         facts: dict[str, Any] = {"of": login, "by": by, "status": "DISPATCHED", "mail_class": mail_class}
         jobs[f"{name}, {mail_class.word}"] = factories.campaign_with_job(messages, messages=False, **facts)
     rows = list(eta.described(Job.objects.filter(pk__in=[job.pk for job in jobs.values()])))
-    found = eta.of_jobs(rows, of_jobs(rows), now)
+    found = eta.of_jobs(rows, progress_of_jobs(rows), now)
     ends = {key: found[job.pk].ends_at for key, job in jobs.items()}
     return {key: (at - now).total_seconds() for key, at in ends.items() if at}
 

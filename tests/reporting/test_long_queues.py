@@ -10,7 +10,7 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from campaigns.engine.progress import of_jobs
+from campaigns.engine.progress import progress_of_jobs
 from campaigns.models import Job, Sponsor, SponsorTurn
 from campaigns.reporting.forecast import campaign_states, eta, kept_totals, queues
 from tests import factories
@@ -62,7 +62,7 @@ def walk(jobs: Sequence[int], sponsors: Sequence[Sponsor], weights: dict[Sponsor
 
 def foretold(job: int, *, recent: bool = False) -> eta.JobForecast:
     rows = list(eta.described(Job.objects.filter(pk=job)))
-    return eta.of_jobs(rows, of_jobs(rows), timezone.now(), recent=recent)[job]
+    return eta.of_jobs(rows, progress_of_jobs(rows), timezone.now(), recent=recent)[job]
 
 
 def seconds(at: Any) -> float:

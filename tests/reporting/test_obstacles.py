@@ -284,30 +284,30 @@ class TestNights:
         vendor, day = self.vendor(), date(2026, 3, 10)
         done = Run(day, self.NOW - HOUR, finished=True, missed=False)
         monday = Run(date(2026, 3, 9), self.NOW, finished=True, missed=False)
-        assert nightly.coming(vendor, [monday], self.NOW) == nightly.NextNight(
+        assert nightly.find_next_night(vendor, [monday], self.NOW) == nightly.NextNight(
             day, datetime(2026, 3, 10, 20, tzinfo=UTC)
         )
-        moved = nightly.coming(vendor, [monday, done], self.NOW)
+        moved = nightly.find_next_night(vendor, [monday, done], self.NOW)
         assert moved == nightly.NextNight(date(2026, 3, 11), datetime(2026, 3, 11, 20, tzinfo=UTC), done)
 
     def test_a_night_that_was_missed_is_named(self) -> None:
         vendor = self.vendor(dispatch_at=time(1))
         missed = Run(date(2026, 3, 10), None, finished=False, missed=True)
         for known in ([missed], []):  # flagged, or about to be
-            night = nightly.coming(vendor, known, self.NOW)
+            night = nightly.find_next_night(vendor, known, self.NOW)
             assert night and (night.day, night.lost) == (date(2026, 3, 11), missed)
 
     def test_what_is_due_and_not_over_is_the_next_one(self) -> None:
         vendor = self.vendor(dispatch_at=time(18))
-        assert nightly.coming(vendor, [], self.NOW) == nightly.NextNight(date(2026, 3, 10), self.NOW - HOUR)
+        assert nightly.find_next_night(vendor, [], self.NOW) == nightly.NextNight(date(2026, 3, 10), self.NOW - HOUR)
 
     def test_days_without_a_night_are_left_out_and_a_vendor_may_have_none(self) -> None:
         friday = datetime(2026, 3, 13, 21, tzinfo=UTC)
         done = Run(date(2026, 3, 13), friday, finished=True, missed=False)
-        assert nightly.coming(self.vendor(), [done], friday) == nightly.NextNight(
+        assert nightly.find_next_night(self.vendor(), [done], friday) == nightly.NextNight(
             date(2026, 3, 16), datetime(2026, 3, 16, 20, tzinfo=UTC)
         )
-        assert nightly.coming(self.vendor(weekdays=[]), [], friday) is None
+        assert nightly.find_next_night(self.vendor(weekdays=[]), [], friday) is None
 
     def test_the_date_is_shown_where_the_hour_was_moved_or_missed(self, doors: Any) -> None:
         with time_machine.travel(timezone.now().replace(hour=12)):

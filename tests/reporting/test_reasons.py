@@ -59,7 +59,9 @@ def back_of(shapes):
 
 
 def counted(job, channel="email"):
-    return reasons.of_campaign(job.campaign, channel, progress.of_campaigns([job.campaign_id])[job.campaign_id])
+    return reasons.of_campaign(
+        job.campaign, channel, progress.progress_of_campaigns([job.campaign_id])[job.campaign_id]
+    )
 
 
 def test_each_failure_is_counted_once_and_found_behind_its_count(job):
@@ -204,7 +206,7 @@ def test_doubts_of_a_takeover_are_listed_though_no_part_of_the_campaign_counts_t
 
     assert listed() == 2
     job.refresh_from_db()
-    mailcaster.cut(job, factories.caster(job.vendor), 3, timezone.now())
+    mailcaster.cut_child(job, factories.caster(job.vendor), 3, timezone.now())
     assert listed() == 2
     failover.doubt_all(job.vendor_id, timezone.now(), None, [])
     assert listed() == 6

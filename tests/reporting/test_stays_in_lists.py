@@ -67,7 +67,7 @@ def test_each_door_says_it_and_no_owner_reads_of_a_credential_that_is_not_for_hi
     assert quota in out.getvalue() and rival in out.getvalue()
     owner = owner_of(velma)
     stored = Job.objects.select_related("campaign", "vendor", "credential").get(pk=job.pk)
-    forecast = forecasts.of_job(stored, progress.of_jobs([stored])[job.pk])
+    forecast = forecasts.of_job(stored, progress.progress_of_jobs([stored])[job.pk])
     for page in (
         owner.get("/").content.decode(),
         owner.get(f"/campaigns/{job.campaign_id}/").content.decode(),
@@ -137,5 +137,5 @@ def test_lists_of_campaigns_without_a_route_take_no_further_statement(stuck: Stu
 
 def stays_of(jobs: list[Job]) -> dict[int, str]:
     rows = list(eta.described(Job.objects.filter(pk__in=[job.pk for job in jobs])))
-    found = eta.of_jobs(rows, progress.of_jobs(rows), timezone.now())
+    found = eta.of_jobs(rows, progress.progress_of_jobs(rows), timezone.now())
     return {pk: one.stays for pk, one in found.items()}

@@ -61,13 +61,13 @@ def test_every_evening_all_rendered_jobs_are_dispatched_and_the_three_look_ups_f
     velmas = rendered(3, amazing_mail)
     rendered(1, amazing_mail, sponsor="somebody else")
     assert look_up("Rendered") == velmas
-    assert not nightly.run(amazing_mail.vendor, EVENING - timedelta(minutes=1)).jobs, "not before the evening"
-    assert nightly.run(amazing_mail.vendor, EVENING).jobs == 4
+    assert not nightly.run_night(amazing_mail.vendor, EVENING - timedelta(minutes=1)).jobs, "not before the evening"
+    assert nightly.run_night(amazing_mail.vendor, EVENING).jobs == 4
     assert look_up("Dispatched") == velmas and not look_up("Rendered")
     caster = mailcaster.idle_casters(amazing_mail.vendor_id)[0]
-    claimed = mailcaster.claim(caster, EVENING)
+    claimed = mailcaster.claim_next_job(caster, EVENING)
     assert claimed and look_up("Sending") == {claimed.job_id}, "on its way to Amazing Mail"
-    assert nightly.run(amazing_mail.vendor, EVENING + timedelta(minutes=5)).jobs == 0, "once a night"
+    assert nightly.run_night(amazing_mail.vendor, EVENING + timedelta(minutes=5)).jobs == 0, "once a night"
 
 
 class Engine:
@@ -98,10 +98,12 @@ class Engine:
     def run(self, sender: Sender) -> float:
         """Until a place is free only later: in how many seconds; 0: nothing waits any more."""
         while True:
-            claimed = [mailcaster.claim(c, timezone.now()) for c in mailcaster.idle_casters(self.login.vendor_id)]
+            claimed = [
+                mailcaster.claim_next_job(c, timezone.now()) for c in mailcaster.idle_casters(self.login.vendor_id)
+            ]
             for claim in filter(None, claimed):
-                self.put_back[claim.job_id] += sender.send(claim.job_id, claim.fence).left
-                finalizer.finalise(claim.job_id)
+                self.put_back[claim.job_id] += sender.send_claimed_job(claim.job_id, claim.fence).left
+                finalizer.finalise_job(claim.job_id)
             if not any(claimed):
                 return self._closed_for()
 
@@ -127,7 +129,7 @@ HOUR = 3600.0
 def test_a_thousand_jobs_at_five_in_sixty_seconds_end_after_11940_seconds(amazing_mail, sandbox):
     type(amazing_mail.vendor).objects.update(settings={"url": sandbox.url})
     rendered(1000, amazing_mail)
-    assert nightly.run(amazing_mail.vendor, EVENING).jobs == 1000
+    assert nightly.run_night(amazing_mail.vendor, EVENING).jobs == 1000
     engine = Engine(amazing_mail, sandbox)
     with closing(Sender()) as sender:
         while seconds := engine.run(sender):
@@ -152,7 +154,7 @@ def test_two_hundred_a_day_take_five_days_for_a_thousand_whatever_restarts(amazi
     limit.units, limit.seconds = 200, 86_400.0
     limit.save()
     rendered(1000, amazing_mail, each=5)
-    dispatcher.dispatch(now=EVENING)
+    dispatcher.dispatch_rendered(now=EVENING)
     engine = Engine(amazing_mail, sandbox)
     days = []
     while seconds := engine.begin_again():

@@ -1,7 +1,7 @@
 """Document 001, section by section: sender and logger, retry, stop, priority.
 
-In this process: a caster's claim is the picking, sender.send the sender worker, finalise the logger worker. The vendor
-is a sandbox with its own books, reached over a real socket.
+In this process: a caster's claim is the picking, sender.send_claimed_job the sender worker, finalise the logger worker.
+The vendor is a sandbox with its own books, reached over a real socket.
 """
 
 import threading
@@ -38,7 +38,7 @@ def twilio(sandbox) -> Credential:
 def pick(credential: Credential) -> mailcaster.ClaimedJob | None:
     """A sender worker looks for a job."""
     for caster in mailcaster.idle_casters(credential.vendor_id):
-        if claimed := mailcaster.claim(caster, timezone.now()):
+        if claimed := mailcaster.claim_next_job(caster, timezone.now()):
             return claimed
     return None
 
@@ -64,10 +64,10 @@ def test_six_states_from_ready_to_logged(twilio, sandbox):
     assert status(job) == "SENDING"
     assert sender.put_back(job.pk, lease.fence), "the worker is replaced by another one"
     claimed = pick(twilio)
-    assert claimed and not sending.send(job.pk, claimed.fence).left
+    assert claimed and not sending.send_claimed_job(job.pk, claimed.fence).left
     assert status(job) == "SENT", "all are picked off; the logger has not been there yet"
     assert not Message.objects.filter(delivered_at=None).exists(), "all results are in the ground truth"
-    assert finalizer.finalise(job.pk) and status(job) == "LOGGED"
+    assert finalizer.finalise_job(job.pk) and status(job) == "LOGGED"
     assert not Claim.objects.exists() and not AnswerBatch.objects.exists(), "the queueing tables are empty again"
     ann, bounce = Message.objects.order_by("pk")
     assert ann.message_id and ann.sent_at and ann.delivered_at and not ann.error_code
@@ -81,7 +81,7 @@ def test_only_one_worker_can_take_a_job(twilio):
 
     def worker(caster: int) -> None:
         start.wait(60)
-        found.append(mailcaster.claim(caster, timezone.now()))
+        found.append(mailcaster.claim_next_job(caster, timezone.now()))
         connection.close()
 
     workers = [threading.Thread(target=worker, args=(c,)) for c in mailcaster.idle_casters(twilio.vendor_id)]
@@ -100,9 +100,9 @@ def test_a_credential_serves_one_campaign_at_a_time_but_several_jobs_of_it(twili
     assert {claimed.job_id for claimed in picked if claimed} == {first.pk, second.pk}
     for claimed in filter(None, picked):
         assert pick(twilio) is None, "the other campaign waits for the credential"
-        sending.send(claimed.job_id, claimed.fence)
+        sending.send_claimed_job(claimed.job_id, claimed.fence)
         assert pick(twilio) is None, "also while results are not logged yet"
-        finalizer.finalise(claimed.job_id)
+        finalizer.finalise_job(claimed.job_id)
     claimed = pick(twilio)
     assert claimed and claimed.job_id == stranger.pk
 
@@ -111,17 +111,17 @@ def test_a_retry_sends_only_what_failed_in_the_same_row(twilio, sandbox):
     sandbox.settings(reject_rate=1.0)
     old = ready(["ann@sandbox.example", "bob@sandbox.example"], twilio)
     claimed = pick(twilio)
-    sending.send(old.pk, claimed.fence)
+    sending.send_claimed_job(old.pk, claimed.fence)
     assert actions.retry([old.pk])[0].verdict == decisions.Verdict.BUSY, "not before it is logged"
-    finalizer.finalise(old.pk)
+    finalizer.finalise_job(old.pk)
     assert Job.objects.get(pk=old.pk).refused == 2
     newer = ready(1, twilio, by=old.sponsor)  # of two sponsors the one that was served less would be first
     sandbox.settings(reject_rate=0.0)
     assert actions.retry([old.pk])[0].verdict == decisions.Verdict.DONE
     claimed = pick(twilio)
     assert claimed.job_id == old.pk < newer.pk, "an older job that is retried comes before a newer one"
-    sending.send(old.pk, claimed.fence)
-    finalizer.finalise(old.pk)
+    sending.send_claimed_job(old.pk, claimed.fence)
+    finalizer.finalise_job(old.pk)
     assert actions.retry([old.pk])[0].verdict == decisions.Verdict.ALREADY, "nothing is left that failed"
     job = Job.objects.get(pk=old.pk)
     assert (job.accepted, job.refused) == (2, 0)
@@ -142,21 +142,21 @@ def test_a_job_is_stopped_and_resumed_in_the_middle(twilio, sandbox):
 
     person = threading.Thread(target=stop_in_the_middle)
     person.start()
-    sending.send(job.pk, claimed.fence)
+    sending.send_claimed_job(job.pk, claimed.fence)
     joined(person)
     assert status(job) == "STOPPED"
     stopped_at = Job.objects.get(pk=job.pk).stopped_at
     assert not Message.objects.filter(sent_at__gt=stopped_at).exists(), "no call starts after the stop"
     assert not Claim.objects.filter(at__gt=stopped_at).exists()
-    assert finalizer.finalise(job.pk), "every message with sent_at has its answer"
+    assert finalizer.finalise_job(job.pk), "every message with sent_at has its answer"
     halfway = Job.objects.get(pk=job.pk)
     assert halfway.status == "LOGGED" and 20 <= halfway.accepted < 200
     assert Message.objects.filter(dequeued_at=None).count() == 200 - halfway.accepted
     sandbox.settings(latency_ms=0)
     assert actions.retry([job.pk])[0].verdict == decisions.Verdict.DONE, "resuming is the same as retrying"
     claimed = pick(twilio)
-    sending.send(job.pk, claimed.fence)
-    finalizer.finalise(job.pk)
+    sending.send_claimed_job(job.pk, claimed.fence)
+    finalizer.finalise_job(job.pk)
     assert Job.objects.get(pk=job.pk).accepted == 200
     books = sandbox.books()
     assert len(books.recipients) == 200 and not books.duplicates()
@@ -166,7 +166,7 @@ def test_finalising_one_campaign_touches_no_row_of_another(twilio, sandbox):
     other = make.credential(make.vendor(settings={"url": sandbox.url}, casters=["small-only"]))
     done, in_progress = ready(3, twilio), ready(3, other)
     claimed = pick(twilio)
-    sending.send(done.pk, claimed.fence)
+    sending.send_claimed_job(done.pk, claimed.fence)
     pick(other)
     lease = calling.started(Job.objects.get(pk=in_progress.pk))
     claimed = calling.by_sender(lambda rows: calling.claim(rows, in_progress, lease, most=2))
@@ -179,7 +179,7 @@ def test_finalising_one_campaign_touches_no_row_of_another(twilio, sandbox):
         return [list(mine.values()), *(list(table.values()) for table in tables)]
 
     before = rows()
-    assert finalizer.finalise(done.pk)
+    assert finalizer.finalise_job(done.pk)
     assert rows() == before and list(map(len, before)) == [3, 1, 1]
 
 

@@ -59,7 +59,7 @@ def status_of(service):
 def picked(service):
     """A worker picks the next job of a service; the id of the job and the fence of the claim."""
     caster_id = service.mailcasters.exclude(jobs__status__in=RUNNING).order_by("name")[0].pk
-    claimed = mailcaster.claim(caster_id, timezone.now())
+    claimed = mailcaster.claim_next_job(caster_id, timezone.now())
     return claimed and (claimed.job_id, claimed.fence)
 
 
@@ -88,8 +88,8 @@ class TestDetailedTransaction:
         program = Program()
         links = program.send(letter(service, THREE)).json()["links"]
         job_id, fence = picked(service)
-        sending.send(job_id, fence)  # 4: a worker does it and has the result back
-        assert finalizer.finalise(job_id)
+        sending.send_claimed_job(job_id, fence)  # 4: a worker does it and has the result back
+        assert finalizer.finalise_job(job_id)
         (session_id,) = finalizer.sessions_to_write([job_id])  # 5: the consumer picks the jobs that are done
         writer.write_result(session_id)  # 6: it pushes the result, then writes the server's number to the session
         session = Session.objects.get()
@@ -206,8 +206,8 @@ class TestFailureScenarios:
         program = Program()
         links = program.send(letter(service)).json()["links"]
         job_id, fence = picked(service)
-        sending.send(job_id, fence)
-        finalizer.finalise(job_id)
+        sending.send_claimed_job(job_id, fence)
+        finalizer.finalise_job(job_id)
         settings.RESULT_URLS = ["redis://127.0.0.1:1/0"]
         writer.write_result(Session.objects.get().pk)
         session = Session.objects.get()
@@ -218,8 +218,8 @@ class TestFailureScenarios:
     def test_7_a_session_database_that_cannot_be_reached_drops_the_result_until_the_sweep(self, service):
         Program().send(letter(service))
         job_id, fence = picked(service)
-        sending.send(job_id, fence)
-        finalizer.finalise(job_id)
+        sending.send_claimed_job(job_id, fence)
+        finalizer.finalise_job(job_id)
         session = Session.objects.get()
         script = "import django; django.setup(); from uuid import UUID;"
         script += "from campaigns.integrations.results import writer;"
@@ -239,15 +239,15 @@ class TestFailureScenarios:
         sandbox.settings(reject_rate=1.0)
         links = program.send(letter(service)).json()["links"]
         job_id, fence = picked(service)
-        sending.send(job_id, fence)
-        finalizer.finalise(job_id)
+        sending.send_claimed_job(job_id, fence)
+        finalizer.finalise_job(job_id)
         assert program.get(links["self"]).json()["status"] == "failed"
         sandbox.settings(reject_rate=0.0)
         forget()
         assert program.post(links["retry"]).json()["changed"]
         job_id, fence = picked(service)
-        sending.send(job_id, fence)
-        finalizer.finalise(job_id)
+        sending.send_claimed_job(job_id, fence)
+        finalizer.finalise_job(job_id)
         message = program.get(links["messages"]).json()["data"][0]
         assert (message["status"], message["attempt"]) == ("sent", 2)
 

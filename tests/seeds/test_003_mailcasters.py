@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import pytest
 from django.db import connection
 
-from campaigns.engine.casting.mailcaster import ClaimedJob, claim
+from campaigns.engine.casting.mailcaster import ClaimedJob, claim_next_job
 from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.finishing.finalizer import finish_parent
 from campaigns.engine.lifecycle import move
@@ -43,7 +43,7 @@ def casters(login: Credential) -> dict[str, Mailcaster]:
 
 @pytest.fixture
 def wakes(casters: dict[str, Mailcaster]) -> Callable[[str], ClaimedJob | None]:
-    return lambda name: claim(casters[name].pk, NOW)
+    return lambda name: claim_next_job(casters[name].pk, NOW)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def _queue(login: Credential) -> None:
     only = make.sponsor()
     for size in (11_000, 135, 200_000):
         make.campaign_with_job(size, status=S.RENDERED, of=login, by=only, messages=False)
-    dispatcher.dispatch(now=NOW)
+    dispatcher.dispatch_rendered(now=NOW)
 
 
 def status(job_id: int) -> str:

@@ -15,7 +15,7 @@ from django.utils import timezone
 from campaigns.engine import audit
 from campaigns.engine.decisions import Verdict
 from campaigns.engine.dispatch import dispatcher
-from campaigns.engine.progress import of_jobs
+from campaigns.engine.progress import progress_of_jobs
 from campaigns.models import Campaign, Entitlement, Identity, Job, Sponsor
 from campaigns.models.states import S
 from campaigns.operations import actions
@@ -130,15 +130,15 @@ def withdraw(job: Job) -> None:
 def obstacle(job: Job) -> str:
     jobs = eta.described(Job.objects.filter(pk=job.pk))
     seen = list(jobs)
-    return eta.of_jobs(seen, of_jobs(seen), timezone.now())[job.pk].next
+    return eta.of_jobs(seen, progress_of_jobs(seen), timezone.now())[job.pk].next
 
 
 @pytest.mark.parametrize("status", [S.RENDERED, S.READY])
 def test_what_waits_for_its_dispatch_is_held_while_its_sponsor_may_not_send_it_and_goes_on_after(status: str) -> None:
     job, other = rendered(status), rendered(status)
     withdraw(job)
-    assert dispatcher.pending().jobs == (1 if status == S.RENDERED else 0)
-    done = dispatcher.dispatch() + dispatcher.dispatch_ready()
+    assert dispatcher.preview_dispatch().jobs == (1 if status == S.RENDERED else 0)
+    done = dispatcher.dispatch_rendered() + dispatcher.dispatch_ready()
     job.refresh_from_db()
     other.refresh_from_db()
     assert (done.jobs, job.status, other.status) == (1, status, S.DISPATCHED)
@@ -153,9 +153,9 @@ def test_what_waits_is_held_while_its_identity_is_disabled() -> None:
     job = rendered()
     identity = Identity.objects.create(sponsor=job.sponsor, name="a", from_address="a@velma.example", enabled=False)
     Campaign.objects.filter(pk=job.campaign_id).update(identity=identity)
-    assert dispatcher.dispatch().jobs == 0 and obstacle(job) == "held: its sender identity is disabled"
+    assert dispatcher.dispatch_rendered().jobs == 0 and obstacle(job) == "held: its sender identity is disabled"
     Identity.objects.update(enabled=True)
-    assert dispatcher.dispatch().jobs == 1
+    assert dispatcher.dispatch_rendered().jobs == 1
 
 
 def test_a_job_whose_sponsor_may_not_send_it_any_more_is_not_retried_and_loses_nothing() -> None:
@@ -177,7 +177,7 @@ def test_what_is_held_expires_at_its_deadline_without_a_call(status: str, sandbo
     job = make.campaign_with_job(3, of=login(sandbox.url), status=status)
     Campaign.objects.update(deadline=timezone.now() - timedelta(minutes=1))
     withdraw(job)
-    assert (dispatcher.dispatch() + dispatcher.dispatch_ready()).jobs == 1
+    assert (dispatcher.dispatch_rendered() + dispatcher.dispatch_ready()).jobs == 1
     job.refresh_from_db()
     done = sent(take_again(job))
     assert (done.status, done.expired) == (S.LOGGED, 3) and not sandbox.books().entries
@@ -199,7 +199,7 @@ def test_the_audit_misses_no_job_that_is_held_and_finds_one_that_nobody_dispatch
 
 
 def faults() -> list[Any]:
-    return [check for check in audit.run() if check.breaches]
+    return [check for check in audit.ask_all_questions() if check.breaches]
 
 
 def existing() -> None:

@@ -159,10 +159,10 @@ def test_a_letter_goes_out_as_its_campaigns_identity_as_it_is_when_the_job_is_ta
     )
     job.campaign.save()
     type(job.vendor).objects.update(settings={"url": "http://127.0.0.1:9/letters"})
-    started = claims.start(job.pk, job.fence)
+    started = claims.start_job(job.pk, job.fence)
     assert started
     message = claims.ClaimedMessage(1, "r-0", "you@example.org", {})
-    letter = letters.load(started.lease).letter(message)
+    letter = letters.load_leased_job(started.lease).letter(message)
     assert isinstance(letter, Letter) and letter.origin == Origin("a@b.example", "A", "r@b.example")
 
 

@@ -262,7 +262,7 @@ def night(login: Credential, when: datetime = NOON) -> None:
     Vendor.objects.filter(pk=login.vendor_id).update(
         created_at=when - timedelta(days=30), dispatch_at=when.time(), time_zone="UTC"
     )
-    nightly.run(Vendor.objects.get(pk=login.vendor_id), when)
+    nightly.run_night(Vendor.objects.get(pk=login.vendor_id), when)
 
 
 def test_the_night_dispatches_what_fits_and_the_rest_goes_by_itself_when_the_day_is_new(login: Credential) -> None:

@@ -29,7 +29,9 @@ def identity_of(sponsor: Sponsor, name: str = "news") -> Identity:
 def refuse(identity: Identity, why: Any = None) -> Job:
     job = factories.campaign_with_job(3, status="DISPATCHED", by=identity.sponsor)
     Campaign.objects.filter(pk=job.campaign_id).update(identity=identity)
-    pauses.pause(job.campaign_id, pauses.ITSELF, Said(pauses.SENDER_REFUSED, reply=REPLY) if why is None else why)
+    pauses.pause_campaign(
+        job.campaign_id, pauses.ITSELF, Said(pauses.SENDER_REFUSED, reply=REPLY) if why is None else why
+    )
     return job
 
 

@@ -15,7 +15,7 @@ from django.db import connection
 from django.test import Client
 
 from campaigns.doors.front.vendor_cache import vendor_cache
-from campaigns.engine.connections import connect
+from campaigns.engine.connections import open_connection
 from campaigns.engine.doubts import queries
 from campaigns.engine.ports import NotEntitled
 from campaigns.models import Campaign, Identity
@@ -203,8 +203,8 @@ def test_a_repeat_of_a_doubt_comes_from_the_same_number() -> None:
     identity = Identity.objects.create(sponsor=make.sponsor(), name="pool", channel="sms", numbers=NUMBERS)
 
     async def read() -> Identity:
-        async with await connect() as rows:
-            return await queries._identity(rows, identity.pk)
+        async with await open_connection() as rows:
+            return await queries._load_origin(rows, identity.pk)
 
     found = asyncio.run(read())
     assert [found.origin_for(one) for one in RECIPIENTS[:9]] == [identity.origin_for(one) for one in RECIPIENTS[:9]]

@@ -66,7 +66,7 @@ class TestFinalising:
         shapes = [("21610", None), ("http_400", "opt_out"), ("550", "5.7.1"), ("person", "stop"), ("rejected", "x")]
         vendor = factories.vendor(channel="sms")
         job = ended([refused_with(*shape) for shape in shapes], of=factories.credential(vendor))
-        assert finalizer.finalise(job.pk)
+        assert finalizer.finalise_job(job.pk)
         assert [(address, reason) for address, reason, _ in suppressed()] == [
             ("r1@sandbox.example", "stop"),
             ("r2@sandbox.example", "stop"),
@@ -84,7 +84,7 @@ class TestFinalising:
     def test_a_sandbox_vendor_suppresses_nobody_and_a_retry_leaves_them_out_all_the_same(self) -> None:
         vendor = factories.vendor(sandbox=True)
         job = ended([refused_with("550", "5.1.1")], of=factories.credential(vendor))
-        assert finalizer.finalise(job.pk) and not Suppression.objects.exists()
+        assert finalizer.finalise_job(job.pk) and not Suppression.objects.exists()
         (answer,) = actions.retry([job.pk])
         assert answer.verdict == "already" and "1 refused" in answer.message
 
@@ -95,7 +95,7 @@ class TestFinalising:
         def finalise(_: int) -> bool:
             try:
                 together.wait()
-                return finalizer.finalise(job.pk)
+                return finalizer.finalise_job(job.pk)
             finally:
                 connection.close()
 
@@ -110,7 +110,7 @@ class TestFinalising:
         self, sandbox: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         job = taken(["bounce@sandbox.example"], login(sandbox.url))
-        sending.send(job.pk, job.fence)
+        sending.send_claimed_job(job.pk, job.fence)
 
         def die(_: int) -> int:
             raise SystemExit
@@ -118,10 +118,10 @@ class TestFinalising:
         with monkeypatch.context() as dying:
             dying.setattr(for_engine, "suppress_refused", die)
             with pytest.raises(SystemExit):
-                finalizer.finalise(job.pk)
+                finalizer.finalise_job(job.pk)
         job.refresh_from_db()
         assert job.status == "SENT" and messages(job)[0].error_code == "bounce" and not Suppression.objects.exists()
-        assert sweep.sweep(timedelta(hours=1)).finalised == [job.pk]
+        assert sweep.run_sweep(timedelta(hours=1)).finalised == [job.pk]
         assert Suppression.objects.get().reason == "bounced"
 
     def test_a_doubt_that_turns_out_to_be_refused_so_suppresses_before_the_refusal_is_stored(
@@ -134,11 +134,11 @@ class TestFinalising:
             raise RuntimeError("killed")
 
         with monkeypatch.context() as dying:
-            dying.setattr(reconciler.ground_truth, "refuse", die)
-            reconciler.reconcile()
+            dying.setattr(reconciler.ground_truth, "refuse_doubted", die)
+            reconciler.reconcile_due_doubts()
         assert Suppression.objects.get().source == f"campaign {job.campaign_id}, refused: bounce mailbox_unknown"
         Message.objects.update(settle_at=timezone.now(), sent_at=timezone.now() - timedelta(hours=1))
-        reconciler.reconcile()
+        reconciler.reconcile_due_doubts()
         job.refresh_from_db()
         assert (job.suppressed, job.in_doubt) == (1, 0) and breaches() == []
 
@@ -165,7 +165,7 @@ class TestRetry:
 
     def test_one_of_two_suppressions_that_is_lifted_frees_nobody(self) -> None:
         job = ended([refused_with("550", "5.1.1")])
-        assert finalizer.finalise(job.pk)
+        assert finalizer.finalise_job(job.pk)
         suppress("r1@sandbox.example")
         lifted("r1@sandbox.example", sponsor=job.sponsor_id)
         assert actions.retry([job.pk])[0].verdict == "already" and ends(job) == ["550"]
@@ -183,10 +183,10 @@ class TestRetry:
         suppress(*[f"r{n}@sandbox.example" for n in (2, 6, 7, 8)])
         job = stored([f"r{n}@sandbox.example" for n in range(1, 9)], credential=factories.credential(vendor))
         dispatcher.dispatch_ready([job.pk])
-        claimed = mailcaster.claim(caster.pk, timezone.now())
+        claimed = mailcaster.claim_next_job(caster.pk, timezone.now())
         assert claimed
         actions.stop([job.pk])
-        assert finalizer.finalise(claimed.job_id) and finalizer.finish_parent(job.pk)
+        assert finalizer.finalise_job(claimed.job_id) and finalizer.finish_parent(job.pk)
         lifted("r2@sandbox.example", "r7@sandbox.example")
         (answer,) = actions.retry([job.pk])
         job.refresh_from_db()

@@ -52,7 +52,7 @@ def ends(job: Job) -> list[str | None]:
 
 
 def breaches() -> list[audit.Check]:
-    return [check for check in audit.run() if not check.ok]
+    return [check for check in audit.ask_all_questions() if not check.is_kept]
 
 
 def lifted(*addresses: str, sponsor: int | None = None) -> int:
@@ -117,12 +117,12 @@ class TestLists:
 
     def test_a_new_secret_key_changes_no_digest(self, settings: Any) -> None:
         suppress("ann@example.com")
-        before = digests.digest(digests.key() or b"", "email", "ann@example.com")
+        before = digests.digest_address(digests.digest_key() or b"", "email", "ann@example.com")
         settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "another one", [settings.SECRET_KEY]
         call_command("rotate_keys")
         settings.SECRET_KEY_FALLBACKS = []
-        digests.known.forget()
-        after = digests.digest(digests.made_key(), "email", "Ann@example.com")
+        digests.known.forget_value()
+        after = digests.digest_address(digests.made_key(), "email", "Ann@example.com")
         assert Suppression.objects.get().digest == before == after
         assert SuppressionKey.objects.count() == 1
 
@@ -151,7 +151,7 @@ class TestImport:
         job = stored([f"r{n}@sandbox.example" for n in (1, 2, 3, 4)], sponsor=sponsor)
         assert ends(job) == ["suppressed", "suppressed", None, None]
         assert [m.error_sub_type for m in messages(job)][:2] == ["unsubscribed", "bounced"]
-        sums = progress.of_jobs([job])[job.pk]
+        sums = progress.progress_of_jobs([job])[job.pk]
         assert (job.suppressed, sums.suppressed, sums.waiting) == (2, 2, 2)
         assert [labels.of_message(m) for m in messages(job)][1:3] == ["Suppressed", "Waiting"]
 
@@ -172,7 +172,7 @@ class TestImport:
         Job.objects.filter(pk=job.pk).update(status="DISPATCHED")
         job = sent(take_again(job))
         assert (job.status, job.suppressed, job.units) == ("LOGGED", 2, 0) and not sandbox.books().recipients
-        assert labels.of_sum(progress.of_jobs([job])[job.pk]) == "Suppressed"
+        assert labels.of_sum(progress.progress_of_jobs([job])[job.pk]) == "Suppressed"
         assert breaches() == []
 
     def test_children_are_cut_with_the_suppressed_among_them(self) -> None:
@@ -181,12 +181,12 @@ class TestImport:
         caster = factories.caster(vendor, min_size=4, max_size=4)
         job = stored([f"r{n}@sandbox.example" for n in range(1, 11)], credential=factories.credential(vendor))
         dispatcher.dispatch_ready([job.pk])
-        claimed = mailcaster.claim(caster.pk, timezone.now())
+        claimed = mailcaster.claim_next_job(caster.pk, timezone.now())
         assert claimed
         child = Job.objects.get(pk=claimed.job_id)
         job.refresh_from_db()
         assert (child.size, child.suppressed, job.remaining_suppressed) == (4, 2, 1)
-        sums = progress.of_jobs([job])[job.pk]
+        sums = progress.progress_of_jobs([job])[job.pk]
         assert (sums.size, sums.suppressed, sums.waiting) == (10, 3, 7)
 
 
@@ -209,7 +209,7 @@ class TestClaim:
         with being_sent(job):
             wait_until(lambda: bool(sandbox.books().recipients), "the first one is called")
             suppress("r399@sandbox.example")
-        assert finalizer.finalise(job.pk)
+        assert finalizer.finalise_job(job.pk)
         job.refresh_from_db()
         assert (job.accepted, job.suppressed) == (399, 1)
 
@@ -249,7 +249,7 @@ class TestRecent:
     def find(self, kept: recent.RecentSuppressions, asked: int, *addresses: str, sponsor: int = 0) -> dict[int, str]:
         newest = Suppression.objects.order_by("-position").values_list("position", flat=True).first() or 0
         asker = recent.Asker(sponsor, "email", asked)
-        return calling.by_sender(lambda rows: kept.find(rows, asker, newest, addresses))
+        return calling.by_sender(lambda rows: kept.find_reasons(rows, asker, newest, addresses))
 
     def test_what_the_import_has_asked_is_not_asked_again(self) -> None:
         suppress("ann@example.com")
@@ -334,7 +334,7 @@ class TestRecentChanges:
         suppress("r1@sandbox.example")  # for good: it has another position now
         asker = recent.Asker(factories.sponsor().pk, "email", asked)
         known = recent.RecentSuppressions()
-        assert calling.by_sender(lambda rows: known.find(rows, asker, claimed, ["r1@sandbox.example"]))
+        assert calling.by_sender(lambda rows: known.find_reasons(rows, asker, claimed, ["r1@sandbox.example"]))
 
     def test_older_ones_that_are_read_later_are_found_wherever_they_are_now(self) -> None:
         suppress("r1@sandbox.example", until=timezone.now() + timedelta(days=1))
@@ -344,10 +344,10 @@ class TestRecentChanges:
         sponsor, known = factories.sponsor().pk, recent.RecentSuppressions()
 
         async def late(rows: Any) -> Any:
-            await known.find(rows, recent.Asker(sponsor, "email", first), last, ["x@sandbox.example"])
+            await known.find_reasons(rows, recent.Asker(sponsor, "email", first), last, ["x@sandbox.example"])
             await sync_to_async(extend)()
             older = recent.Asker(sponsor, "email", first - 1)
-            return await known.find(rows, older, last, ["r1@sandbox.example"])
+            return await known.find_reasons(rows, older, last, ["r1@sandbox.example"])
 
         def extend() -> None:
             suppress("r1@sandbox.example")
@@ -357,7 +357,7 @@ class TestRecentChanges:
 
     def test_what_was_known_before_a_takeover_of_the_store_is_forgotten(self) -> None:
         kept = Connections()
-        assert kept.suppressions(1) is kept.suppressions(1) is not kept.suppressions(2)
+        assert kept.recent_suppressions(1) is kept.recent_suppressions(1) is not kept.recent_suppressions(2)
 
 
 class TestDoubts:
@@ -368,14 +368,14 @@ class TestDoubts:
 
     def test_what_the_vendor_does_not_have_ends_as_suppressed_and_the_others_are_repeated(self, sandbox: Any) -> None:
         job = self.doubts(sandbox, lookup="strong")
-        reconciler.reconcile()
+        reconciler.reconcile_due_doubts()
         job.refresh_from_db()
         assert (job.suppressed, job.accepted, job.in_doubt) == (1, 1, 0)
         assert list(sandbox.books().recipients) == ["r2@sandbox.example"] and breaches() == []
 
     def test_it_is_not_repeated_where_the_vendor_would_recognise_the_repeat(self, sandbox: Any) -> None:
         job = self.doubts(sandbox, dedupe=True)
-        reconciler.reconcile()
+        reconciler.reconcile_due_doubts()
         job.refresh_from_db()
         assert (job.suppressed, job.accepted, job.in_doubt) == (0, 1, 1)
         waits = Message.objects.get(recipient="r1@sandbox.example")
@@ -386,7 +386,7 @@ class TestDoubts:
         job = sent(taken(["lost@sandbox.example"], login(sandbox.url, lookup="strong")))
         Message.objects.update(settle_at=timezone.now(), sent_at=timezone.now() - timedelta(hours=1))
         suppress("lost@sandbox.example")
-        reconciler.reconcile()
+        reconciler.reconcile_due_doubts()
         job.refresh_from_db()
         assert (job.accepted, job.suppressed, job.in_doubt) == (1, 0, 0)
 
@@ -395,7 +395,7 @@ class TestDoubts:
     ) -> None:
         job = lost(1, login(sandbox.url, dedupe=True))
         suppress("somebody@example.com")
-        before = reconciler.queries.repeat
+        before = reconciler.queries.allow_repeat
 
         def unsubscribe() -> None:
             suppress("r1@sandbox.example")
@@ -405,8 +405,8 @@ class TestDoubts:
             await sync_to_async(unsubscribe)()
             return await before(*args, **more)
 
-        monkeypatch.setattr(reconciler.queries, "repeat", late)
-        reconciler.reconcile()
+        monkeypatch.setattr(reconciler.queries, "allow_repeat", late)
+        reconciler.reconcile_due_doubts()
         job.refresh_from_db()
         assert job.in_doubt == 1 and not sandbox.books().entries
 

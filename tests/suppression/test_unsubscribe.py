@@ -40,8 +40,8 @@ def public(settings: Any) -> None:
 
 
 def forget() -> None:
-    token_keys.known.forget()
-    digests.known.forget()
+    token_keys.known.forget_value()
+    digests.known.forget_value()
 
 
 def job(recipients: int = 2, sponsor: Sponsor | None = None, **fields: Any) -> Job:
@@ -53,7 +53,7 @@ def job(recipients: int = 2, sponsor: Sponsor | None = None, **fields: Any) -> J
 
 
 def made(of: Job) -> letters.LeasedJob:
-    return letters.load(Lease(of.pk, of.fence))
+    return letters.load_leased_job(Lease(of.pk, of.fence))
 
 
 def first_letter(of: Job) -> Any:
@@ -187,9 +187,9 @@ class TestUnsubscribing:
     ) -> None:
         asker = Asker(1, "email", 5, topic_id, transactional)
         kept = KeptSuppression(6, 1, kept_topic, reason, None)
-        assert asker.heeds(kept, timezone.now()) is heeds
-        assert not asker.heeds(kept._replace(position=5), timezone.now())
-        assert not asker.heeds(kept._replace(until=timezone.now() - timedelta(seconds=1)), timezone.now())
+        assert asker.is_suppressed_by(kept, timezone.now()) is heeds
+        assert not asker.is_suppressed_by(kept._replace(position=5), timezone.now())
+        assert not asker.is_suppressed_by(kept._replace(until=timezone.now() - timedelta(seconds=1)), timezone.now())
 
     def test_who_subscribes_again_is_written_to_again_but_not_after_a_bounce(self) -> None:
         one = job()

@@ -244,7 +244,7 @@ class TestAJobWhoseCallsCannotBegin:
     def put_back(self, adapter: str, settings: dict[str, Any]) -> Job:
         of = factories.credential(factories.vendor(adapter=adapter, settings=settings))
         job = taken(3, of)
-        assert sending.send(job.pk, job.fence).left
+        assert sending.send_claimed_job(job.pk, job.fence).left
         job.refresh_from_db()
         assert (job.status, job.refused, job.in_doubt, job.accepted) == ("DISPATCHED", 0, 0, 0)
         assert job.not_before is not None

@@ -188,10 +188,10 @@ def test_nobody_reads_a_secret_by_a_letter_to_an_address_of_their_own(sandbox: S
     login = login_at("http", HTTP, Authorization="s3cret")
     job = taken(3, login)
     call_command("vendor", "set", login.vendor.slug, f"url={sandbox.url}")
-    left = sending.send(job.pk, job.fence)
+    left = sending.send_claimed_job(job.pk, job.fence)
     assert left.left and sandbox.books().entries == []
     call_command("credential", "set", login.vendor.slug, login.name, "--set", "Authorization=entered-again")
     call_command("credential", "resume", login.vendor.slug, login.name)
     job = taken(3, now(login))
-    sending.send(job.pk, job.fence)
+    sending.send_claimed_job(job.pk, job.fence)
     assert {entry.credential for entry in sandbox.books().entries} == {"entered-again"}

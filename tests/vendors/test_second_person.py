@@ -9,7 +9,7 @@ from django.contrib.admin.models import LogEntry
 from django.core.management import call_command
 from django.test import Client
 
-from campaigns.engine.routes.entries import why_not
+from campaigns.engine.routes.entries import closed_credentials
 from campaigns.models import Sponsor
 from tests import factories
 from tests.described.test_descriptions import GOOD
@@ -136,7 +136,7 @@ def add_vendor(client: Client, alpha: Sponsor) -> Credential:
 
 def take_work(*logins: Credential) -> list[bool]:
     """Of each, whether a route leads work to it."""
-    found = why_not([one.pk for one in logins], 60)
+    found = closed_credentials([one.pk for one in logins], 60)
     return [not found[one.pk] for one in logins]
 
 

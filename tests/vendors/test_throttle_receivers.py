@@ -155,10 +155,10 @@ def test_the_claimer_chooses_the_letters_for_which_the_throttle_took_places(vend
         claimer._priced = {number: SimpleNamespace(units=cost) for number, cost in costs.items()}  # type: ignore[misc]
         need = claimer.need(99)
         answer = vendor.throttle.acquire(scope, need.want, HOLD, need.least, letters=need.letters)
-        claimer.heed(answer)
+        claimer.note_answer(answer)
         if not isinstance(answer, Grant):
             continue
-        number, units = claimer.fitting(answer.units)
+        number, units = claimer.fit_messages(answer.units)
         assert units is not None and number == len(units) and sum(units.values()) == answer.units
         places = answer.places()
         for name in limits:

@@ -89,7 +89,7 @@ def _take(mail: InboundMail, parsed: ParsedMail, source: str) -> TakenMail:
     if not message or vendor_id is None:
         forged = not message and return_paths.looks_like_one(to)
         return TakenMail(DELAYED if parsed.what == DELAYED else "forged" if forged else "not_ours")
-    stored = delivery_reports.take(vendor_id, [_reported(message, parsed, mail.at)], source)
+    stored = delivery_reports.store_reports(vendor_id, [_reported(message, parsed, mail.at)], source)
     calls = stored.calls
     if parsed.note == FRAUD and (found := _answered(message)):
         calls += tuple(inbox.take_answer(_of_fraud(found, parsed, to, mail.at)))
@@ -206,7 +206,7 @@ def _answered(message: Reference) -> Message | None:
 
 def _vendor(message: Reference) -> int | None:
     rows = Message.objects.filter(pk=message.id, uuid=message.uuid, resend_no__gte=message.resend_no)
-    return whose.vendors([message.id])[message.id][0] if rows.exists() else None
+    return whose.vendors_of_messages([message.id])[message.id][0] if rows.exists() else None
 
 
 def find_sponsors(addresses: Mapping[str, str]) -> dict[str, int]:

@@ -22,7 +22,7 @@ from django.db import Error
 from campaigns.audience.bounces import inbound
 from campaigns.audience.bounces.inbound import InboundMail, Mailboxes
 from campaigns.audience.bounces.parser import MOST
-from campaigns.engine.threads import DatabaseThreads, happens
+from campaigns.engine.threads import DatabaseThreads, wait_for_event
 from vendors import alarms, liveness
 
 log = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class InboundHandler:
 
     async def _count_often(self) -> None:
         while not self._over.is_set():
-            await happens(self._over, COUNT_EVERY)
+            await wait_for_event(self._over, COUNT_EVERY)
             mails, self._refused = self._refused, 0
             try:
                 if mails:
@@ -117,7 +117,7 @@ class InboundHandler:
                 alarms.REFUSALS_NOT_COUNTED.log(log, type(error).__name__, error)
 
     async def _in_thread(self, function: Callable[..., HandlerResult], *given: Any) -> HandlerResult:
-        return await asyncio.to_thread(self._threads.run, function, *given)
+        return await asyncio.to_thread(self._threads.run_function, function, *given)
 
 
 class _Bounded:

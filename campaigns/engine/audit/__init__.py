@@ -36,11 +36,11 @@ class Check:
     examples: tuple[str, ...]
 
     @property
-    def ok(self) -> bool:
+    def is_kept(self) -> bool:
         return not self.breaches
 
 
-def run() -> list[Check]:
+def ask_all_questions() -> list[Check]:
     """Ask all questions, in the order of the promises. Changes nothing."""
     vendors = {vendor.pk: _asked_for(vendor) for vendor in Vendor.objects.all()}
     params = {
@@ -50,27 +50,27 @@ def run() -> list[Check]:
         "asked_for": list(vendors.values()),
         "may_lose": settings.STORES_MAY_LOSE,
     }
-    return [_ask(question, params) for question in QUESTIONS]
+    return [_ask_question(question, params) for question in QUESTIONS]
 
 
 def run_and_keep() -> list[Check]:
     """Run the audit and store the result for the operations page."""
-    checks = run()
+    checks = ask_all_questions()
     said = [{"question": to_data(one.question), "examples": list(map(to_data, one.examples))} for one in checks]
     found = {"at": timezone.now(), "checks": [asdict(check) for check in checks], "said": said}
     Audited.objects.update_or_create(pk=1, defaults=found)
     return checks
 
 
-def last() -> tuple[datetime, list[Check]] | None:
+def read_last_audit() -> tuple[datetime, list[Check]] | None:
     """Return the time and result of the last stored audit, or None."""
     row = Audited.objects.filter(pk=1).first()
     if row is None:
         return None
-    return row.at, [_stored(check, said) for check, said in zip_longest(row.checks, row.said or [])]
+    return row.at, [_read_stored_check(check, said) for check, said in zip_longest(row.checks, row.said or [])]
 
 
-def _stored(check: dict[str, Any], said: dict[str, Any] | None) -> Check:
+def _read_stored_check(check: dict[str, Any], said: dict[str, Any] | None) -> Check:
     """Return a stored check. said: its sentences as data; None in a row of an earlier version."""
     data = said or {"question": None, "examples": []}
     question = read(check["question"], data["question"])
@@ -89,7 +89,7 @@ def _asked_for(vendor: Vendor) -> float:
     return min(can.dedupe_ttl - KEY_SAFETY, GIVE_UP) if can.dedupe and can.dedupe_ttl else 0.0
 
 
-def _ask(question: Question, params: dict[str, Any]) -> Check:
+def _ask_question(question: Question, params: dict[str, Any]) -> Check:
     statement = f"SELECT count(*), to_json((array_agg(q))[1:{EXAMPLES}]) FROM ({question.breaches}) AS q"
     with connection.cursor() as cursor:
         cursor.execute(statement, params)

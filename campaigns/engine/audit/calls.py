@@ -30,15 +30,15 @@ class Question:
 
 def example_of(form: str) -> Callable[[Breach], Said]:
     """Return what makes the sentence of a row: `form` with its columns."""
-    return lambda row: Said(form, **{name: _as_text(name, value) for name, value in row.items()})
+    return lambda row: Said(form, **{name: _ids_without_commas(name, value) for name, value in row.items()})
 
 
-def _as_text(name: str, value: Any) -> Any:
+def _ids_without_commas(name: str, value: Any) -> Any:
     """Write ids without commas between thousands."""
     return str(value) if name.endswith("_id") else value
 
 
-def of_a_pause(row: Breach) -> Said:
+def describe_calls_in_pause(row: Breach) -> Said:
     """Return the sentence of units that were called in a pause of a vendor, or of one of its credentials."""
     units = {"name": row["name"], "units": row["units"], "at": row["at"]}
     if row["credential"] is None:
@@ -126,7 +126,7 @@ P5 = [
         "P5",
         Said("no call was allowed in a pause of its vendor or credential"),
         # Only the last pause of each. Calls from before a takeover of the store may be known better than the pauses.
-        of_a_pause,
+        describe_calls_in_pause,
         """SELECT p.credential, p.name, u.units, u.at::text AS at FROM (
             SELECT v.id AS vendor, NULL::bigint AS credential, v.slug AS name,
                 v.paused_at AS first, v.paused, v.resumed_at FROM vendors_vendor v

@@ -19,8 +19,8 @@ from django.db.models import Q, QuerySet
 
 from campaigns.engine import failpoints
 from campaigns.engine.failover import guard
-from campaigns.engine.lifecycle import moving, sql_list
-from campaigns.engine.sending_hours import describe_opening, opens_at
+from campaigns.engine.lifecycle import move_statement, sql_list
+from campaigns.engine.sending_hours import campaign_opens_at, describe_opening
 from campaigns.engine.threads import columns_of
 from campaigns.engine.turns.order import CALLABLE, COMPARED, TAKE_TURN, UNCUT, Turn, order_turns
 from campaigns.engine.turns.reserve import NOTED, is_kept
@@ -53,7 +53,7 @@ class Rank:
     children: bool = False
 
     @property
-    def condition(self) -> str:
+    def job_condition(self) -> str:
         """SQL condition on rows j of a vendor."""
         return f"j.vendor_id = %(vendor)s AND {self.jobs}"
 
@@ -75,7 +75,7 @@ IDLE = f"""WITH idle AS (
 SELECT id, name FROM idle"""
 
 
-def _one(statement: str, **params: Any) -> Any:
+def _fetch_row(statement: str, **params: Any) -> Any:
     """Return the first row of the statement, or None."""
     with connection.cursor() as cursor:
         cursor.execute(statement, params)
@@ -86,9 +86,9 @@ LOCK = f"""SELECT {columns_of(Mailcaster, "m")} FROM vendors_mailcaster m
 WHERE id = %(caster)s AND enabled AND EXISTS ({guard.KNOWN}) FOR NO KEY UPDATE SKIP LOCKED"""
 
 
-def lock(caster_id: int) -> Mailcaster | None:
+def lock_mailcaster(caster_id: int) -> Mailcaster | None:
     """Lock and return the mailcaster. None: it is disabled, another claim has it, or nothing may be called."""
-    row = _one(LOCK, caster=caster_id)
+    row = _fetch_row(LOCK, caster=caster_id)
     return Mailcaster(*row) if row else None
 
 
@@ -105,12 +105,14 @@ class Candidates(NamedTuple):
     kept: bool = False
 
 
-def look(caster: Mailcaster, ranks: tuple[Rank, ...]) -> Candidates | None:
+def find_candidates(caster: Mailcaster, ranks: tuple[Rank, ...]) -> Candidates | None:
     """Return the candidates of a locked mailcaster with one statement.
 
     None: it has a running job, or is kept for urgent jobs and none waits.
     """
-    busy, exclusive, kept, urgent, compared, *some = _one(_sight(ranks), caster=caster.pk, vendor=caster.vendor_id)
+    busy, exclusive, kept, urgent, compared, *some = _fetch_row(
+        _candidates_statement(ranks), caster=caster.pk, vendor=caster.vendor_id
+    )
     if busy or (kept and not urgent):
         return None
     found = [rank for rank, any_job in zip(ranks, some, strict=True) if any_job]
@@ -119,10 +121,10 @@ def look(caster: Mailcaster, ranks: tuple[Rank, ...]) -> Candidates | None:
 
 
 @cache
-def _sight(ranks: tuple[Rank, ...]) -> str:
+def _candidates_statement(ranks: tuple[Rank, ...]) -> str:
     exclusive = "EXISTS (SELECT FROM vendors_credential WHERE vendor_id = m.vendor_id AND exclusive)"
     seen = [BUSY, exclusive, is_kept("m.vendor_id"), URGENT_WAITS, COMPARED]
-    seen += [f"EXISTS (SELECT FROM campaigns_job j WHERE {rank.condition})" for rank in ranks]
+    seen += [f"EXISTS (SELECT FROM campaigns_job j WHERE {rank.job_condition})" for rank in ranks]
     return f"SELECT {', '.join(seen)} FROM vendors_mailcaster m WHERE m.id = %(caster)s"
 
 
@@ -165,15 +167,15 @@ class PickedJob(NamedTuple):
     timed: bool
 
 
-def pick(
+def pick_job(
     vendor_id: int, rank: Rank, holders: Mapping[int, int], now: datetime, *, wait: bool = False
 ) -> PickedJob | None:
     """Lock and return the oldest job of the rank that may be sent now.
 
     wait: wait for a locked job instead of skipping it.
     """
-    statement = PICK.format(rank=rank.condition, passed_over=_pass_over(holders)) + ("" if wait else "SKIP LOCKED")
-    row = _one(statement, vendor=vendor_id, now=now, soon=now + SOON)
+    statement = PICK.format(rank=rank.job_condition, passed_over=_pass_over(holders)) + ("" if wait else "SKIP LOCKED")
+    row = _fetch_row(statement, vendor=vendor_id, now=now, soon=now + SOON)
     return PickedJob(Job(*row[:-2]), *row[-2:]) if row else None
 
 
@@ -182,11 +184,11 @@ def pick_in_turn(
 ) -> PickedJob | None:
     """Lock and return the next job of the first turn that has one to be sent now, and note that turn."""
     held, of_sponsor = _pass_over(holders), "AND j.mail_class = turn.turn_class AND j.sponsor_id = turn.sponsor"
-    picks = (PICK.format(rank=f"{rank.condition} {of_sponsor}", passed_over=held) for rank in ranks)
+    picks = (PICK.format(rank=f"{rank.job_condition} {of_sponsor}", passed_over=held) for rank in ranks)
     by_rank = " UNION ALL ".join(f"SELECT * FROM ({one} SKIP LOCKED) r{n}" for n, one in enumerate(picks))
     classes, sponsors, starts, clocks = map(list, zip(*turns, strict=True))
     params = {"classes": classes, "sponsors": sponsors, "starts": starts, "clocks": clocks}
-    row = _one(IN_TURN.format(by_rank=by_rank), vendor=vendor_id, now=now, soon=now + SOON, **params)
+    row = _fetch_row(IN_TURN.format(by_rank=by_rank), vendor=vendor_id, now=now, soon=now + SOON, **params)
     return PickedJob(Job(*row[:-6]), *row[-6:-4]) if row else None
 
 
@@ -195,7 +197,7 @@ def _pass_over(holders: Mapping[int, int]) -> str:
     return " ".join(f"AND NOT (j.credential_id = {login} AND j.campaign_id <> {its})" for login, its in holders.items())
 
 
-def holders(credentials: "QuerySet[Credential]") -> dict[int, int]:
+def holders_of_credentials(credentials: "QuerySet[Credential]") -> dict[int, int]:
     """Return {exclusive credential: the campaign that uses it} for these credentials (document 001).
 
     A started job has precedence over a parent between two children. A retried parent therefore waits while another
@@ -207,24 +209,24 @@ def holders(credentials: "QuerySet[Credential]") -> dict[int, int]:
     return dict(rows.values_list("credential_id", "campaign_id"))
 
 
-def admits(job: Job) -> bool:
+def is_credential_free(job: Job) -> bool:
     """Lock the job's exclusive credential; return True if it may serve this job.
 
     The lock makes concurrent claims see each other.
     """
     login = Credential.objects.filter(pk=job.credential_id)
     login.select_for_update(no_key=True).values_list("pk").get()
-    return holders(login).get(job.credential_id, job.campaign_id) == job.campaign_id
+    return holders_of_credentials(login).get(job.credential_id, job.campaign_id) == job.campaign_id
 
 
 TAKEN = "fence = fence + 1, heartbeat_at = statement_timestamp(), mailcaster_id = %(caster)s, waits_for = ''"
 STARTED = "started_at = coalesce(started_at, %(now)s), not_before = NULL"
-TAKE = f"{moving('enqueue', 'id = %(job)s', TAKEN, STARTED)} RETURNING fence"
+TAKE = f"{move_statement('enqueue', 'id = %(job)s', TAKEN, STARTED)} RETURNING fence"
 
 
-def take(job: Job, caster: Mailcaster, now: datetime) -> int:
+def take_leaf(job: Job, caster: Mailcaster, now: datetime) -> int:
     """Take a locked leaf for the mailcaster; return the fence of this claim."""
-    (fence,) = _one(TAKE, job=job.pk, caster=caster.pk, now=now)
+    (fence,) = _fetch_row(TAKE, job=job.pk, caster=caster.pk, now=now)
     failpoints.here("after_pick")
     return int(fence)
 
@@ -252,14 +254,17 @@ SELECT campaign_id, sponsor_id, vendor_id, credential_id, id, suppressions, %(ca
 FROM campaigns_job p, LATERAL (SELECT p.first_message + p.size - p.remaining AS first) next WHERE id = %(parent)s
 RETURNING id, suppressed
 """
-ASSIGN, ASSIGNED = moving("assign", "id = %(parent)s", "started_at = %(now)s"), moving("assigned", "id = %(parent)s")
+ASSIGN, ASSIGNED = (
+    move_statement("assign", "id = %(parent)s", "started_at = %(now)s"),
+    move_statement("assigned", "id = %(parent)s"),
+)
 LEFT = """
 UPDATE campaigns_job SET remaining = remaining - %(size)s, remaining_suppressed = remaining_suppressed - %(suppressed)s,
     not_before = NULL, waits_for = '' WHERE id = %(parent)s
 """
 
 
-def cut(parent: Job, caster: Mailcaster, size: int, now: datetime) -> ClaimedJob:
+def cut_child(parent: Job, caster: Mailcaster, size: int, now: datetime) -> ClaimedJob:
     """Cut the next `size` messages of a locked parent into a child, taken by the mailcaster under fence 1."""
     its: dict[str, Any] = {"parent": parent.pk, "caster": caster.pk, "size": size, "now": now}
     its["to_expire"] = parent.is_kept_back
@@ -275,7 +280,7 @@ def cut(parent: Job, caster: Mailcaster, size: int, now: datetime) -> ClaimedJob
     return ClaimedJob(child_id, 1, parent.pk, size)
 
 
-def postpone(campaign: Campaign, statuses: Sequence[Status], until: datetime, reason: str) -> int:
+def postpone_jobs(campaign: Campaign, statuses: Sequence[Status], until: datetime, reason: str) -> int:
     """Make all jobs of a campaign in these statuses wait until then, except locked ones. Returns how many."""
     jobs = Job.objects.filter(campaign=campaign, status__in=statuses).exclude(not_before__gt=until)
     mine = jobs.order_by("id").select_for_update(no_key=True, skip_locked=True).values("pk")
@@ -308,7 +313,7 @@ class _Refused:
     """The picked job's exclusive credential has since been taken by another campaign."""
 
 
-def claim(caster_id: int, now: datetime, *, wait: bool = True) -> ClaimedJob | None:
+def claim_next_job(caster_id: int, now: datetime, *, wait: bool = True) -> ClaimedJob | None:
     """Claim the mailcaster's next job in one short transaction. None: it is busy or disabled, or nothing waits for it.
 
     The job becomes ENQUEUED and leased to the mailcaster. At a parent's turn, a child is cut. Jobs outside their
@@ -316,11 +321,11 @@ def claim(caster_id: int, now: datetime, *, wait: bool = True) -> ClaimedJob | N
     """
     while True:
         with transaction.atomic():
-            caster = lock(caster_id)
-            found = _find(caster, now, wait) if caster else None
+            caster = lock_mailcaster(caster_id)
+            found = _find_next_step(caster, now, wait) if caster else None
         if isinstance(found, _Closed):
             with transaction.atomic():
-                postpone(found.campaign, WAITING, found.until, describe_opening(found.campaign, found.until))
+                postpone_jobs(found.campaign, WAITING, found.until, describe_opening(found.campaign, found.until))
         elif not isinstance(found, _Refused):  # the end of the transaction has released that job and its credential
             return found
 
@@ -329,46 +334,50 @@ def idle_casters(vendor_id: int) -> list[int]:
     """Return the enabled mailcasters without a running job, if any waiting job is for them: MC2 before MC10."""
     with connection.cursor() as cursor:
         cursor.execute(IDLE, {"vendor": vendor_id})
-        return [caster_id for caster_id, _ in sorted(cursor.fetchall(), key=lambda row: _natural(row[1]))]
+        return [caster_id for caster_id, _ in sorted(cursor.fetchall(), key=lambda row: _natural_sort_key(row[1]))]
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def _natural_sort_key(name: str) -> list[tuple[int, str]]:
     parts = re.split(r"([0-9]+)", name)
     return [(int(part), "") if number % 2 else (0, part) for number, part in enumerate(parts)]
 
 
-def _find(caster: Mailcaster, now: datetime, wait: bool) -> ClaimedJob | _Closed | _Refused | None:
-    seen = look(caster, ORDER[caster.kind])
+def _find_next_step(caster: Mailcaster, now: datetime, wait: bool) -> ClaimedJob | _Closed | _Refused | None:
+    seen = find_candidates(caster, ORDER[caster.kind])
     if seen is None:
         return None
-    held = holders(Credential.objects.filter(vendor=caster.vendor_id)) if seen.exclusive else {}
+    held = holders_of_credentials(Credential.objects.filter(vendor=caster.vendor_id)) if seen.exclusive else {}
     if seen.turns:
         for turns in (seen.turns[:FIRST_TURNS], seen.turns[FIRST_TURNS:]):
-            if turns and (found := _first(caster, pick_in_turn(caster.vendor_id, seen.ranks, turns, held, now), now)):
+            if turns and (
+                found := _decide_on_candidate(caster, pick_in_turn(caster.vendor_id, seen.ranks, turns, held, now), now)
+            ):
                 return found
     else:
         for rank in seen.ranks:
-            if found := _first(caster, pick(caster.vendor_id, rank, held, now), now):
+            if found := _decide_on_candidate(caster, pick_job(caster.vendor_id, rank, held, now), now):
                 return found
     # Another claim may be cutting the only parent. Waiting is worth it, because there is more to cut.
     if wait and not seen.kept and any(rank in PARENT for rank in seen.ranks):
-        return _first(caster, pick(caster.vendor_id, ANY_PARENT, held, now, wait=True), now)
+        return _decide_on_candidate(caster, pick_job(caster.vendor_id, ANY_PARENT, held, now, wait=True), now)
     return None
 
 
-def _first(caster: Mailcaster, found: PickedJob | None, now: datetime) -> ClaimedJob | _Closed | _Refused | None:
+def _decide_on_candidate(
+    caster: Mailcaster, found: PickedJob | None, now: datetime
+) -> ClaimedJob | _Closed | _Refused | None:
     if found is None:
         return None
-    until = opens_at(found.job.campaign, now) if found.timed else None
+    until = campaign_opens_at(found.job.campaign, now) if found.timed else None
     if until:
         return _Closed(found.job.campaign, until)
-    if found.exclusive and not admits(found.job):
+    if found.exclusive and not is_credential_free(found.job):
         return _Refused()
-    return _have(caster, found.job, now)
+    return _take_or_cut(caster, found.job, now)
 
 
-def _have(caster: Mailcaster, job: Job, now: datetime) -> ClaimedJob:
+def _take_or_cut(caster: Mailcaster, job: Job, now: datetime) -> ClaimedJob:
     if job.status not in PARENTS:
-        return ClaimedJob(job.pk, take(job, caster, now), job.parent_id, job.size)
+        return ClaimedJob(job.pk, take_leaf(job, caster, now), job.parent_id, job.size)
     size = child_size(job.remaining, caster.min_size, caster.max_size, caster.percentage)
-    return cut(job, caster, min(size, job.left_to_cut), now)
+    return cut_child(job, caster, min(size, job.left_to_cut), now)

@@ -20,7 +20,7 @@ from campaigns.engine import failpoints
 from campaigns.engine.claiming.letters import ClaimedMessage, Lease
 from campaigns.engine.claiming.limits import Need
 from campaigns.engine.failover import guard
-from campaigns.engine.lifecycle import holding, moving
+from campaigns.engine.lifecycle import execute_holding, move_statement
 from vendors import locks
 from vendors.adapters.base import Letter
 from vendors.condition import brake
@@ -53,7 +53,7 @@ class PermittedCall(NamedTuple):
 
 
 STARTED = "fence = fence + 1", "heartbeat_at = statement_timestamp()"
-START = f"""{moving("send", "id = %(job)s AND fence = %(fence)s", *STARTED)}
+START = f"""{move_statement("send", "id = %(job)s AND fence = %(fence)s", *STARTED)}
 RETURNING (SELECT id FROM campaigns_message WHERE id >= coalesce(next_message, first_message)
     AND id < first_message + campaigns_job.size AND dequeued_at IS NULL ORDER BY id LIMIT 1) IS NOT NULL,
     (SELECT adoptions FROM campaigns_store WHERE id = 1)"""
@@ -70,7 +70,7 @@ class Started(NamedTuple):
     adoptions: int | None = None
 
 
-def start(job_id: int, fence: int) -> Started | None:
+def start_job(job_id: int, fence: int) -> Started | None:
     """Move the job ENQUEUED -> SENDING, if a mailcaster claimed it under this fence.
 
     Returns None for a duplicate or late notification, or if the job was stopped meanwhile.
@@ -102,7 +102,7 @@ class ToClaim(NamedTuple):
     destination: int | None = None
     receivers: Mapping[str, int] | None = None
 
-    def cost(self, messages: Sequence[ClaimedMessage]) -> int:
+    def cost_of(self, messages: Sequence[ClaimedMessage]) -> int:
         """Return the total units of these messages."""
         return len(messages) if self.units is None else sum(self.units[one.id] for one in messages)
 
@@ -208,16 +208,16 @@ class Claimed(NamedTuple):
     suppressions: int = 0
 
 
-async def claim(
+async def claim_for_jobs(
     connection: AsyncConnection[TupleRow], params: Mapping[str, Any], asked: Sequence[ToClaim]
 ) -> list[Claimed]:
     """Claim for these jobs of one credential and return an item for each, in order.
 
-    Where a claim was not allowed, contexts.read may say why. params: those that CLAIM names, except `asked`.
+    Where a claim was not allowed, contexts.read_contexts may say why. params: those that CLAIM names, except `asked`.
     """
     found = [Claimed([])] * len(asked)
     of_receivers = next((orjson.dumps(one.receivers).decode() for one in asked if one.receivers), None)
-    known = {"grant": None, "probe": None, **params, "asked": _json(asked), "receivers": of_receivers}
+    known = {"grant": None, "probe": None, **params, "asked": _asks_as_json(asked), "receivers": of_receivers}
     rows = await connection.execute(CLAIM_LISTED if asked[0].units is not None else CLAIM, known)
     for number, claim_id, at, suppressions, letters in await rows.fetchall():
         if letters is None:
@@ -229,18 +229,18 @@ async def claim(
     return found
 
 
-async def locked(connection: Any, jobs: Iterable[int]) -> set[int]:
+async def find_locked_jobs(connection: Any, jobs: Iterable[int]) -> set[int]:
     """Return the jobs that cannot claim now, because they, their vendor or their credential are locked."""
     rows = await connection.execute(LOCKED, {"jobs": list(jobs)})
     return {job_id for (job_id,) in await rows.fetchall()}
 
 
-async def unlocked(connection: Any, job_id: int) -> None:
+async def queue_for_locks(connection: Any, job_id: int) -> None:
     """Queue for the job's locks. Raises LockNotAvailable if that takes longer than LOCKED_BRIEFLY."""
     await connection.execute(UNLOCKED.format(turns=locks.SHARED_OF_ROW, skip=""), {"jobs": [job_id]})
 
 
-def _json(asked: Sequence[ToClaim]) -> str:
+def _asks_as_json(asked: Sequence[ToClaim]) -> str:
     rows = [
         {
             "number": number,
@@ -262,19 +262,19 @@ def _json(asked: Sequence[ToClaim]) -> str:
 class Claimer(Protocol):
     """Decides what one stream claims next, and builds the calls permitted by that claim."""
 
-    async def look_ahead(self, connection: Any, scope: Scope, cursor: int, most: int) -> None:
+    async def read_ahead(self, connection: Any, scope: Scope, cursor: int, most: int) -> None:
         """Prepare to claim at most `most` messages from the cursor on."""
 
     def need(self, most: int) -> Need:
         """Return the permits needed for at most `most` of these messages."""
 
-    def heed(self, answer: AcquireResult) -> None:
+    def note_answer(self, answer: AcquireResult) -> None:
         """Take over the throttle's answer to a need with letters."""
 
-    def fitting(self, units: int) -> tuple[int, dict[int, int] | None]:
+    def fit_messages(self, units: int) -> tuple[int, dict[int, int] | None]:
         """Return (how many of them these permits cover, which ones: see ToClaim.units)."""
 
-    def allot(
+    def allot_permits(
         self, asked: ToClaim, messages: Sequence[ClaimedMessage], permits: Sequence[str]
     ) -> tuple[Sequence[str], Sequence[str]]:
         """Return (the permits of the claimed messages, in their order; the unused ones)."""
@@ -282,29 +282,29 @@ class Claimer(Protocol):
     def calls(self, claimed: Claimed, permits: Sequence[str], latest: float) -> list[PermittedCall]:
         """Return the calls for the claimed messages, in order of id. latest: see PermittedCall."""
 
-    def next_cursor(self, calls: Sequence[PermittedCall], end: int) -> int:
+    def cursor_after(self, calls: Sequence[PermittedCall], end: int) -> int:
         """Return from where on to claim next, after these calls. end: where the job ends, if there were none."""
 
     def note(self, cursor: int, end: int, want: int) -> str:
         """Return the purpose of a grant, as failover/recovery.py reads it: three numbers for each range of messages."""
 
     def receivers(self) -> Mapping[str, int] | None:
-        """Return what of it `fitting` allots to receivers with limits."""
+        """Return what of it `fit_messages` allots to receivers with limits."""
 
 
 class InOrder:
     """The part of claimers that take the waiting messages in order, from a cursor on."""
 
-    def heed(self, answer: AcquireResult) -> None:
+    def note_answer(self, answer: AcquireResult) -> None:
         pass
 
-    def allot(
+    def allot_permits(
         self, asked: ToClaim, messages: Sequence[ClaimedMessage], permits: Sequence[str]
     ) -> tuple[Sequence[str], Sequence[str]]:
-        used = asked.cost(messages) if messages else 0
+        used = asked.cost_of(messages) if messages else 0
         return permits[:used], permits[used:]
 
-    def next_cursor(self, calls: Sequence[PermittedCall], end: int) -> int:
+    def cursor_after(self, calls: Sequence[PermittedCall], end: int) -> int:
         return calls[-1].message.id + 1 if calls else end
 
     def note(self, cursor: int, end: int, want: int) -> str:
@@ -317,13 +317,13 @@ class InOrder:
 class ByCount(InOrder):
     """A claimer for letters of one unit each. They are made after the claim."""
 
-    async def look_ahead(self, connection: Any, scope: Scope, cursor: int, most: int) -> None:
+    async def read_ahead(self, connection: Any, scope: Scope, cursor: int, most: int) -> None:
         pass
 
     def need(self, most: int) -> Need:
         return Need(most, 1)
 
-    def fitting(self, units: int) -> tuple[int, dict[int, int] | None]:
+    def fit_messages(self, units: int) -> tuple[int, dict[int, int] | None]:
         return units, None
 
     def calls(self, claimed: Claimed, permits: Sequence[str], latest: float) -> list[PermittedCall]:
@@ -342,7 +342,9 @@ ORDER BY m.id LIMIT %(most)s
 """
 
 
-async def ahead(connection: AsyncConnection[Any], after: int, end: int, most: int) -> list[ClaimedMessage]:
+async def read_waiting_messages(
+    connection: AsyncConnection[Any], after: int, end: int, most: int
+) -> list[ClaimedMessage]:
     """Read the next waiting messages without claiming them."""
     params = {"after": after, "end": end, "most": most}
     return list(map(ClaimedMessage._make, await (await connection.execute(AHEAD, params)).fetchall()))
@@ -374,10 +376,10 @@ RETURNING next_message
 async def new_pass(connection: AsyncConnection[Any], lease: Lease, first: int, end: int) -> int:
     """Begin a new pass once all calls are answered. Returns the first message that still waits, or `end`."""
     params = {"job": lease.job_id, "fence": lease.fence, "first": first, "end": end}
-    row = await (await holding(connection, NEW_PASS, params, jobs=[lease.job_id])).fetchone()
+    row = await (await execute_holding(connection, NEW_PASS, params, jobs=[lease.job_id])).fetchone()
     return int(row[0]) if row else end
 
 
-async def release(connection: AsyncConnection[Any], lease: Lease, claim: OpenClaim) -> None:
+async def delete_claim(connection: AsyncConnection[Any], lease: Lease, claim: OpenClaim) -> None:
     """Delete a claim without a started call: its stream ended before it heard of the claim."""
-    await holding(connection, RELEASE, {"claim": claim.id}, jobs=[lease.job_id])
+    await execute_holding(connection, RELEASE, {"claim": claim.id}, jobs=[lease.job_id])

@@ -17,7 +17,7 @@ _last: tuple[float, str | None] = (-FRESH, None)
 
 
 async def compare_once() -> str | None:
-    """Run `crash.compare` in a thread, on a connection of its own."""
+    """Run `crash.compare_after_crash` in a thread, on a connection of its own."""
     return await asyncio.to_thread(_compare_once)
 
 
@@ -28,7 +28,7 @@ def _compare_once() -> str | None:
         if time.monotonic() - at > FRESH:
             locked_most.set(LOCKED_BRIEFLY)
             try:
-                why = crash.compare()
+                why = crash.compare_after_crash()
             finally:
                 connection.close()  # the connection of this thread
             _last = time.monotonic(), why

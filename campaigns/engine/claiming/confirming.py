@@ -72,9 +72,9 @@ class WaitingCalls(Protocol):
     @property
     def waiting(self) -> Sequence[Any]: ...
 
-    def confirm(self, asked: float) -> None: ...
+    def confirm_calls(self, asked: float) -> None: ...
 
-    def give_back(self) -> None: ...
+    def give_back_calls(self) -> None: ...
 
 
 # Called with the new position of suppressions. Returns once recipients suppressed since are taken out.
@@ -90,15 +90,15 @@ class Confirmations:
         self._rechecks: dict[WaitingCalls, Recheck] = {}
         self._asking: asyncio.Task[None] | None = None
 
-    def begin(self, calls: WaitingCalls, recheck: Recheck) -> None:
-        """Note the stream that these calls belong to, until `end`."""
+    def begin_stream(self, calls: WaitingCalls, recheck: Recheck) -> None:
+        """Note the stream that these calls belong to, until `end_stream`."""
         self._rechecks[calls] = recheck
 
-    def end(self, calls: WaitingCalls) -> None:
+    def end_stream(self, calls: WaitingCalls) -> None:
         self._rechecks.pop(calls, None)
         self._watched.pop(calls, None)
 
-    def watch(self, calls: WaitingCalls) -> None:
+    def watch_calls(self, calls: WaitingCalls) -> None:
         """Confirm these calls, again and again, as long as some of them wait."""
         if calls in self._rechecks:
             self._watched[calls] = self._rechecks[calls]
@@ -130,20 +130,20 @@ class Confirmations:
             rows = await self._rows.execute(CONFIRM, {"asked": orjson.dumps(asked).decode(), "probe": None})
             sure = dict(await rows.fetchall())
             for number, (calls, terms) in enumerate(watched):
-                await self._tell(calls, terms, sure.get(number), began)
+                await self._tell_calls(calls, terms, sure.get(number), began)
         except Exception as error:  # the next claim reports it
             log.info("what was claimed ahead is given back: %s", error)
             for calls, _ in watched:
-                calls.give_back()
+                calls.give_back_calls()
 
-    async def _tell(self, calls: WaitingCalls, terms: ClaimTerms, suppressions: int | None, began: float) -> None:
+    async def _tell_calls(self, calls: WaitingCalls, terms: ClaimTerms, suppressions: int | None, began: float) -> None:
         if calls.terms is not terms or calls not in self._watched:  # a newer claim has asked for itself
             return
         if suppressions is None:
-            calls.give_back()
+            calls.give_back_calls()
             return
         if suppressions > terms.suppressions:
             await self._watched[calls](suppressions)
             if calls.terms is terms:
                 calls.terms = terms._replace(suppressions=suppressions)
-        calls.confirm(began)
+        calls.confirm_calls(began)

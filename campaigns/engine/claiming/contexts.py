@@ -141,19 +141,19 @@ class KnownRows:
         self.waits: dict[int, tuple[tuple[int, int], SeenWaits]] = {}  # with adoptions and stamp
         self._reading = asyncio.Lock()  # of terms and domains: no older ones come after newer ones
 
-    async def refresh(self, connection: Any, found: "Iterable[_Row]") -> None:
+    async def refresh_rows(self, connection: Any, found: "Iterable[_Row]") -> None:
         """Read again the changes since, for these rows."""
         terms, waits = set[int](), dict[int, tuple[int, int]]()
         for row in found:
             adoptions, known = self.terms.get(row.credential_id, (0, None))
             is_over = known and known.ends and known.ends <= row.now
-            if known is None or (adoptions, known.version) != (row.adoptions, row.version) or is_over:
+            if known is None or (adoptions, known.version) != (row.adoptions_of_store, row.version) or is_over:
                 terms.add(row.credential_id)
             mark, _ = self.waits.get(row.credential_id, (None, None))
-            if row.stamp is not None and mark != (row.adoptions, row.stamp):
-                waits[row.credential_id] = row.adoptions, row.stamp
+            if row.stamp is not None and mark != (row.adoptions_of_store, row.stamp):
+                waits[row.credential_id] = row.adoptions_of_store, row.stamp
         if terms:
-            adoptions = max(row.adoptions for row in found)
+            adoptions = max(row.adoptions_of_store for row in found)
             async with self._reading:
                 rows = await (await connection.execute(READ_TERMS, {"credentials": list(terms)})).fetchall()
                 await read_domains(connection)
@@ -213,21 +213,23 @@ class SendContext:
             return 0.0
         return max(0.0, (self.retry_after_until - self.now).total_seconds() - (time.monotonic() - self.read))
 
-    def monotonic(self, at: datetime) -> float:
+    def monotonic_seconds(self, at: datetime) -> float:
         """Convert a time of the database's clock to seconds of time.monotonic, never later than the true moment."""
         return self.asked + (at - self.now).total_seconds()
 
     def monotonic_of(self, unix: float) -> float:
-        """Convert a Unix time of the database's clock, as `monotonic` does."""
+        """Convert a Unix time of the database's clock, as `monotonic_seconds` does."""
         return self.asked + unix - self.now.timestamp()
 
     def reached_at(self, answered: float) -> bool:
         """Tell whether an answer at that time (time.monotonic) shows that `unreached_since` is over."""
-        return self.unreached_since is not None and answered > self.monotonic(self.unreached_since)
+        return self.unreached_since is not None and answered > self.monotonic_seconds(self.unreached_since)
 
     def served_at(self, answered: float) -> bool:
         """Return True if a good answer at that time (time.monotonic) shows that `waited` is over."""
-        return self.waited and (self.retry_after_until is None or answered > self.monotonic(self.retry_after_until))
+        return self.waited and (
+            self.retry_after_until is None or answered > self.monotonic_seconds(self.retry_after_until)
+        )
 
     def halted_since(self, adoptions: int) -> str | None:
         """Return the reason why no sender from that adoption may call or expire anything, or None."""
@@ -277,21 +279,21 @@ class _Row(NamedTuple):
     retry_after: int
 
     @property
-    def adoptions(self) -> int:
+    def adoptions_of_store(self) -> int:
         return self.store[0] if self.store else 0
 
 
-async def read(connection: Any, streams: Sequence[Read], known: KnownRows | None = None) -> list[SendContext]:
+async def read_contexts(connection: Any, streams: Sequence[Read], known: KnownRows | None = None) -> list[SendContext]:
     """Read the current rows of these streams with one statement, and changes to `known` with further ones."""
     asked, known = time.monotonic(), known or KnownRows()
     rows = await (await connection.execute(READ, {"jobs": [stream.lease.job_id for stream in streams]})).fetchall()
     answered, of_job = time.monotonic(), {row[0]: row[1:] for row in rows}  # jobs are never deleted
     found = [_Row(stream.credential_id, *of_job[stream.lease.job_id]) for stream in streams]
-    await known.refresh(connection, found)
-    return [_context(stream, asked, answered, row, known) for stream, row in zip(streams, found, strict=True)]
+    await known.refresh_rows(connection, found)
+    return [_make_context(stream, asked, answered, row, known) for stream, row in zip(streams, found, strict=True)]
 
 
-def _context(of: Read, asked: float, answered: float, row: _Row, known: KnownRows) -> SendContext:
+def _make_context(of: Read, asked: float, answered: float, row: _Row, known: KnownRows) -> SendContext:
     adoptions, *state = row.store or (0, False, False, False)
     _, terms = known.terms[of.credential_id]
     _, waits = known.waits[of.credential_id] if row.stamp is not None else (None, receiver_waits.NONE_WAITS)
@@ -299,9 +301,9 @@ def _context(of: Read, asked: float, answered: float, row: _Row, known: KnownRow
     held = terms.held.get(of.bulk_of, NOWHERE) if of.bulk_of else NOWHERE
     ours = row.status == "SENDING" and row.fence == of.lease.fence
     return SendContext(
-        asked, answered, row.now, guard.why_halted(*state), adoptions, ours, terms.version, scope, row.paused,
+        asked, answered, row.now, guard.judge_halt(*state), adoptions, ours, terms.version, scope, row.paused,
         row.retry_after_until, row.left, row.next_message, row.unreached_since, bool(row.given_up), row.waited,
-        waits.until, waits.is_whole, held, SeenRun.read(row.run), SeenRun.read(row.sponsor_run),
+        waits.until, waits.is_whole, held, SeenRun.read_run(row.run), SeenRun.read_run(row.sponsor_run),
         row.braked_at, row.brake_released_at, row.probed_at,
         SponsorShare(row.sponsor, row.weight or 1, row.mail_class), row.floor,
         HealthPolicy(row.min_requests, row.min_ratio, row.health_ttl, row.retry_after),
@@ -316,16 +318,16 @@ class Followed:
         self.confirmations = confirmations
         self._newest: SendContext | None = None
 
-    async def read(self) -> SendContext:
+    async def read_now(self) -> SendContext:
         """Read the rows now."""
-        [context] = await read(self._rows, [self.of], self._known)
+        [context] = await read_contexts(self._rows, [self.of], self._known)
         self.note(context)
         return context
 
-    async def newest(self) -> SendContext:
+    async def newest_context(self) -> SendContext:
         """Return the last context read, usually at most a second old; read a new one if it is stale."""
         if self._newest is None or time.monotonic() - self._newest.asked > STALE:
-            return await self.read()
+            return await self.read_now()
         return self._newest
 
     def note(self, context: SendContext) -> None:
@@ -343,7 +345,7 @@ class Contexts:
         self._reading: asyncio.Task[None] | None = None
 
     @contextmanager
-    def follow(self, job: LeasedJob) -> Iterator[Followed]:
+    def follow_job(self, job: LeasedJob) -> Iterator[Followed]:
         """Yield the context of the job's stream, and refresh it until the block ends."""
         bulk_of = job.campaign.sponsor_id if job.campaign.is_bulk else None
         of = Read(job.lease, job.vendor_id, job.credential_id, bulk_of)
@@ -351,7 +353,7 @@ class Contexts:
         one = Followed(self._rows, of, self._known, place, self._confirmations)
         self._followed.add(one)
         if self._reading is None:
-            self._reading = asyncio.create_task(self._read())
+            self._reading = asyncio.create_task(self._read_followed())
         try:
             yield one
         finally:
@@ -364,13 +366,13 @@ class Contexts:
             await cut_off(self._reading)
             self._reading = None
 
-    async def _read(self) -> None:
+    async def _read_followed(self) -> None:
         due = time.monotonic() + FIND_OUT
         while True:
             is_quick = not await self._slices.wait(due - time.monotonic())
             streams = list(self._followed)
             try:
-                await self._slices.tick((one.place for one in streams), is_quick)
+                await self._slices.charge_and_tell((one.place for one in streams), is_quick)
             except Exception as error:  # the next one charges what this one could not, and nobody gives way until then
                 log.info("what sponsors were given is not charged yet: %s", error)
             if time.monotonic() < due:
@@ -379,7 +381,7 @@ class Contexts:
             if not streams:
                 continue
             try:
-                found = await read(self._rows, [one.of for one in streams], self._known)
+                found = await read_contexts(self._rows, [one.of for one in streams], self._known)
                 for one, context in zip(streams, found, strict=True):
                     one.note(context)
             except Exception as error:  # each stream then reads its own, and reports its own error

@@ -84,7 +84,7 @@ class JointClaims:
         self._looking = False  # True while a task watches those locks
         self._closing = False
 
-    async def claim(self, seen: SendContext, adoptions: int, hold: float, ask: WantedClaim) -> Answer:
+    async def claim_together(self, seen: SendContext, adoptions: int, hold: float, ask: WantedClaim) -> Answer:
         """Ask for permits and claim messages for a stream, together with others.
 
         seen: the stream's context; adoptions: the store's count of them as the stream began; hold: seconds within which
@@ -113,61 +113,61 @@ class JointClaims:
         loop = asyncio.get_running_loop()
         waiting = Waiting(ask, seen.share, loop.create_future(), time.monotonic() + FIND_OUT)
         group.waiting.append(waiting)
-        letting_go = loop.call_later(FIND_OUT, group.let_go, waiting)
+        letting_go = loop.call_later(FIND_OUT, group.end_wait, waiting)
         if group.rounds < ROUNDS and not group.gathering:
             group.rounds, group.gathering = group.rounds + 1, True
-            self._start(self._serve(key, group))
+            self._start_task(self._serve_group(key, group))
         try:
             return await waiting.answer
         except asyncio.CancelledError:
             if not waiting.answer.cancelled():  # already answered, or failed
                 if waiting.answer.exception() is None:
-                    self._let_go(scope, waiting.answer.result())
+                    self._let_claim_go(scope, waiting.answer.result())
             elif waiting in group.waiting:
                 group.waiting.remove(waiting)
             raise
         finally:
             letting_go.cancel()
 
-    def leave(self, lease: Lease) -> None:
+    def leave_queue(self, lease: Lease) -> None:
         """Take the stream out of its queue with NotGranted, unless a round is under way for it."""
         for group in self._groups.values():
             for one in [one for one in group.waiting if one.ask.lease == lease]:
-                group.let_go(one)
+                group.end_wait(one)
 
     async def close(self) -> None:
         """Wait for the rounds under way, but for no lock. Every stream must have left."""
         self._closing = True
-        self._unlocked(list(self._locked))
+        self._wake_jobs(list(self._locked))
         for group in self._groups.values():
-            group.open()
+            group.open_group()
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, key: tuple[Any, ...], group: Group) -> None:
+    async def _serve_group(self, key: tuple[Any, ...], group: Group) -> None:
         """Serve the waiting streams of a group, round after round, until none waits."""
         gathers = True
         try:
-            permits = Permits(self._connections.to_redis()[0], self._rows)
+            permits = Permits(self._connections.redis_stores()[0], self._rows)
             while True:
                 await asyncio.sleep(0)  # streams ready in this turn of the event loop join
-                await group.opening()
+                await group.wait_until_open()
                 group.gathering = gathers = False
-                together = group.take(MOST)
+                together = group.take_streams(MOST)
                 if not together:
                     break
-                await self._round(permits, group, together)
+                await self._answer_round(permits, group, together)
                 if group.gathering:  # another round takes the waiting streams
                     break
                 group.gathering = gathers = True
         except Exception as error:  # no stream may wait for a round that never comes
             for one in group.waiting:
-                one.tell(error)
+                one.tell_result(error)
             group.waiting.clear()
             raise
         finally:
@@ -177,7 +177,7 @@ class JointClaims:
                 for one in group.waiting:
                     one.answer.cancel()
 
-    async def _round(self, permits: Permits, group: Group, together: Sequence[Waiting]) -> None:  # noqa: C901
+    async def _answer_round(self, permits: Permits, group: Group, together: Sequence[Waiting]) -> None:  # noqa: C901
         """Answer each of these streams, or requeue it.
 
         If the database refuses their statement, each gets one of its own, so one bad request harms no other. If a job
@@ -190,55 +190,55 @@ class JointClaims:
                     needs.append(one.ask.claimer.need(one.ask.most()))
                     served.append(one)
                 except Exception as error:
-                    one.tell(error)
+                    one.tell_result(error)
         if not served:
             return
         try:
-            found, unused = await self._answers(permits, group, served, needs)
+            found, unused = await self._answer_streams(permits, group, served, needs)
         except LockNotAvailable:
             await self._set_aside(group, served)
             return
         except Exception as error:
             if isinstance(error, REFUSED) and len(served) > 1:
-                await asyncio.gather(*(self._round(permits, group, [one]) for one in served))
+                await asyncio.gather(*(self._answer_round(permits, group, [one]) for one in served))
                 return
             for one in served:
-                one.tell(error)
+                one.tell_result(error)
             return
         for one, came in zip(served, found, strict=True):
             if came is None:
                 one.ask.note_bound()
                 group.queue_again(one)
             elif one.answer.cancelled() and not isinstance(came, Exception):
-                self._let_go(group.scope, came)
+                self._let_claim_go(group.scope, came)
             else:
-                one.tell(came)
+                one.tell_result(came)
         if unused:
             with suppress(RowsError):  # mailcasters learn later of the free permits
-                await permits.cancel(group.scope, unused)
+                await permits.cancel_permits(group.scope, unused)
             for other in self._groups.values():
                 if other.scope.vendor_id == group.scope.vendor_id:
-                    other.open()
+                    other.open_group()
 
     async def _set_aside(self, group: Group, served: Sequence[Waiting]) -> None:
         """Send away the streams whose jobs are locked, and requeue the others."""
         try:
-            locked = await claims.locked(self._rows, [one.ask.lease.job_id for one in served])
+            locked = await claims.find_locked_jobs(self._rows, [one.ask.lease.job_id for one in served])
         except RowsError as error:
             for one in served:
-                one.tell(error)
+                one.tell_result(error)
             return
         for one in served:
             if one.ask.lease.job_id not in locked:
                 group.queue_again(one)
             elif not one.answer.cancelled():
                 self._locked.setdefault(one.ask.lease.job_id, asyncio.Event())
-                one.tell(NotGranted(Wait(0.0)))
+                one.tell_result(NotGranted(Wait(0.0)))
         if self._locked and not self._looking:
             self._looking = True
-            self._start(self._look())
+            self._start_task(self._watch_locked_jobs())
 
-    async def _look(self) -> None:
+    async def _watch_locked_jobs(self) -> None:
         """Watch the locked jobs and release each one whose lock is gone.
 
         It polls, but also queues for the lock of one job at a time. Polling alone could miss every gap between two
@@ -251,20 +251,20 @@ class JointClaims:
                     for first in islice(list(self._locked), 1):
                         self._locked[first] = self._locked.pop(first)  # rotate: another job next time
                         with suppress(LockNotAvailable):
-                            async with self._rows.one() as connection:
-                                await claims.unlocked(connection, first)
-                            self._unlocked([first])  # others may queue for it too
+                            async with self._rows.lend_connection() as connection:
+                                await claims.queue_for_locks(connection, first)
+                            self._wake_jobs([first])  # others may queue for it too
                     asked = set(self._locked)
-                    self._unlocked(asked - await claims.locked(self._rows, asked))
+                    self._wake_jobs(asked - await claims.find_locked_jobs(self._rows, asked))
         finally:
             self._looking = False
 
-    def _unlocked(self, jobs: Iterable[int]) -> None:
+    def _wake_jobs(self, jobs: Iterable[int]) -> None:
         for job_id in jobs:
             if (event := self._locked.pop(job_id, None)) is not None:
                 event.set()
 
-    async def _answers(
+    async def _answer_streams(
         self, permits: Permits, group: Group, served: Sequence[Waiting], needs: Sequence[Need]
     ) -> tuple[list[Answer | Exception | None], list[str]]:
         """Return (each stream's answer, its error, or None if it was granted nothing now; the unused permits)."""
@@ -276,9 +276,9 @@ class JointClaims:
         more = [one.ask.more(want) for one, want in zip(served, wants, strict=True)]
         asker = SharedAsk(group.name, _sum_by_share(served, wants), _sum_by_share(served, more), group.floor)
         of_all = Need(sum(wants), min(need.least for need in needs), needs[0].letters, asker)
-        grant, until = await permits.acquire(group.scope, of_all, group.hold, note, group.turns)
+        grant, until = await permits.acquire_permits(group.scope, of_all, group.hold, note, group.turns)
         if of_all.letters:  # of a stream that claims alone
-            asks[0].claimer.heed(grant)
+            asks[0].claimer.note_answer(grant)
         if isinstance(grant, Wait) and grant.seconds <= PATIENCE:
             group.closed_for(grant.seconds)
             return [None] * len(asks), []
@@ -292,15 +292,15 @@ class JointClaims:
         for n, ask in enumerate(asks):
             try:
                 if enough[n] and ask.allowed():
-                    asked[n] = ask.asked(shares[n])
+                    asked[n] = ask.make_to_claim(shares[n])
             except Exception as error:
                 failed[n] = error
         try:
-            claimed = dict(zip(asked, await self._claim(group, grant, list(asked.values())), strict=True))
+            claimed = dict(zip(asked, await self._claim_for_group(group, grant, list(asked.values())), strict=True))
         except Exception as error:  # no call is made under it, even if only the answer was lost
             with suppress(RowsError):
-                await permits.cancel(group.scope, grant.places(), counted=_may_have_committed(error))
-            group.open()
+                await permits.cancel_permits(group.scope, grant.places(), counted=_may_have_committed(error))
+            group.open_group()
             raise
         found: list[Answer | Exception | None] = []
         places, unused = iter(grant.places()), list[str]()
@@ -309,31 +309,31 @@ class JointClaims:
             names, came = list(islice(places, shares[n])), claimed.get(n, Claimed([]))
             used: Sequence[str] = ()
             if came.messages:
-                used, names = ask.claimer.allot(asked[n], came.messages, names)
+                used, names = ask.claimer.allot_permits(asked[n], came.messages, names)
             unused += names
             # A stream that got too little comes first in the next round.
             got = Permitted(ask.lease, came, used, grant.deadline)
             found.append(failed.get(n) or (got if enough[n] else None))
         return found, unused
 
-    async def _claim(self, group: Group, grant: Grant, asked: Sequence[ToClaim]) -> list[Claimed]:
+    async def _claim_for_group(self, group: Group, grant: Grant, asked: Sequence[ToClaim]) -> list[Claimed]:
         if not asked:
             return []
-        async with self._rows.one() as connection:
+        async with self._rows.lend_connection() as connection:
             began = time.monotonic()
-            claimed = await claims.claim(connection, group.terms | {"grant": grant.id}, asked)
+            claimed = await claims.claim_for_jobs(connection, group.terms | {"grant": grant.id}, asked)
             histograms.counts.observe_value(histograms.STATEMENT, "claim", time.monotonic() - began)
             return claimed
 
-    def _let_go(self, scope: Scope, came: Answer) -> None:
+    def _let_claim_go(self, scope: Scope, came: Answer) -> None:
         """Release a claim after its stream was cut off: nobody will make its calls."""
         if isinstance(came, Permitted):
-            self._start(self._release(scope, came))
+            self._start_task(self._release_claim(scope, came))
 
-    async def _release(self, scope: Scope, got: Permitted) -> None:
+    async def _release_claim(self, scope: Scope, got: Permitted) -> None:
         with suppress(RowsError):  # otherwise its messages are in doubt, like the stream's open calls
             if (claim := got.claimed.claim) is not None:
-                await self._rows.run(
-                    lambda connection: claims.release(connection, got.lease, claim), over=lambda: self._closing
+                await self._rows.run_with_rows(
+                    lambda connection: claims.delete_claim(connection, got.lease, claim), over=lambda: self._closing
                 )
-        await Permits(self._connections.to_redis()[0], self._rows).done(scope, got.permits)
+        await Permits(self._connections.redis_stores()[0], self._rows).done(scope, got.permits)

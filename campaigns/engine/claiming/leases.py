@@ -33,7 +33,7 @@ SELECT id FROM held WHERE id <> ALL(ARRAY(SELECT id FROM renewed))
 """
 
 
-async def renew(connection: Any, leases: Sequence[Lease]) -> set[int]:
+async def renew_leases(connection: Any, leases: Sequence[Lease]) -> set[int]:
     """Renew the leases that are still valid. A stopped job keeps its lease until its calls in flight are recorded.
 
     Returns the locked jobs, whose leases were not renewed.
@@ -60,7 +60,7 @@ class Leases:
     def kept(self, lease: Lease) -> Iterator[Callable[[], None]]:
         """Renew the lease inside the block, provided that the stream keeps calling the yielded function."""
         if not self._tasks:
-            self._start(self._beat())
+            self._start_task(self._beat_hearts())
         self._kept.add(lease)
         try:
             yield lambda: self._alive.add(lease)
@@ -71,23 +71,23 @@ class Leases:
     async def close(self) -> None:
         await cut_off(*self._tasks)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _beat(self) -> None:
+    async def _beat_hearts(self) -> None:
         while True:
             await asyncio.sleep(settings.HEARTBEAT_SECONDS)
             alive, self._alive = self._alive - self._locked, set()
             if alive:  # not awaited: while one connection hangs, another one renews the leases
-                self._start(self._renew(alive))
+                self._start_task(self._renew_kept(alive))
 
-    async def _renew(self, leases: set[Lease]) -> None:
+    async def _renew_kept(self, leases: set[Lease]) -> None:
         try:
             while leases := leases & self._kept:
                 async with asyncio.timeout(settings.LEASE_SECONDS / 3):
-                    locked = await renew(self._rows, list(leases))
+                    locked = await renew_leases(self._rows, list(leases))
                 self._locked -= leases
                 leases = {lease for lease in leases & self._kept if lease.job_id in locked}
                 self._locked |= leases

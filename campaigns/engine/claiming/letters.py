@@ -99,12 +99,12 @@ CAMPAIGN = f"SELECT {columns_of(Campaign, 'c')} FROM campaigns_campaign c WHERE 
 
 # Each of these reads once for each version of its rows, for all streams of the process.
 @lru_cache(maxsize=64)
-def _identity(identity_id: int, version: str) -> Identity:
+def _load_identity(identity_id: int, version: str) -> Identity:
     return Identity.objects.get(pk=identity_id)
 
 
 @lru_cache(maxsize=16)
-def _campaign(
+def _load_campaign(
     campaign_id: int, version: str, identity: int | None, of_identity: str, public_url: str
 ) -> tuple[Campaign, Any]:
     """Return the campaign and its compiled content.
@@ -112,7 +112,7 @@ def _campaign(
     of_identity: the identity's version; public_url: templates are compiled for the length of its links.
     """
     (campaign,) = Campaign.objects.raw(CAMPAIGN, {"campaign": campaign_id})
-    campaign.identity = _identity(identity, of_identity) if identity else None
+    campaign.identity = _load_identity(identity, of_identity) if identity else None
     return campaign, ports.letters.compile_content(campaign)
 
 
@@ -121,7 +121,7 @@ class Outdated(Exception):
 
 
 @lru_cache(maxsize=64)
-def _login(vendor_id: int, credential_id: int, version: str) -> tuple[Vendor, int, bytes]:
+def _load_login(vendor_id: int, credential_id: int, version: str) -> tuple[Vendor, int, bytes]:
     """Return the vendor, LeasedJob.destination and LeasedJob.connection_key.
 
     Raises Outdated if the rows have changed; the cache then keeps nothing.
@@ -135,24 +135,24 @@ def _login(vendor_id: int, credential_id: int, version: str) -> tuple[Vendor, in
     return login.vendor, destination, orjson.dumps([login.vendor.adapter, login.vendor.settings, login.secret])
 
 
-def _read(lease: Lease) -> tuple[tuple[Any, ...], tuple[Vendor, int, bytes]]:
-    """Return the row of OF_JOB and the matching result of `_login`."""
+def _read_job_row(lease: Lease) -> tuple[tuple[Any, ...], tuple[Vendor, int, bytes]]:
+    """Return the row of OF_JOB and the matching result of `_load_login`."""
     while True:
         with connection.cursor() as cursor:
             cursor.execute(OF_JOB, {"job": lease.job_id})
             row = cursor.fetchone()
         with suppress(Outdated):
-            return row, _login(*row[-3:])
+            return row, _load_login(*row[-3:])
 
 
-def load(lease: Lease) -> LeasedJob:
+def load_leased_job(lease: Lease) -> LeasedJob:
     """Return the job with its content and adapter.
 
     Raises NoLinks, and the errors of the content or adapter if one of them cannot be made ready.
     """
-    row, (vendor, destination, key) = _read(lease)
+    row, (vendor, destination, key) = _read_job_row(lease)
     first, end, begin, suppressions, mail_class, *written, vendor_id, credential_id, _ = row
-    campaign, content = _campaign(*written, settings.PUBLIC_URL)
+    campaign, content = _load_campaign(*written, settings.PUBLIC_URL)
     name, its_settings, secret = orjson.loads(key)  # its own copy: no adapter can change another one's
     adapter = adapters.load(name).for_credential(its_settings, secret)
     ports.letters.check_vendor(campaign, content, vendor, adapter, range(first, end))
@@ -186,13 +186,13 @@ async def letters_in_turn(job: LeasedJob, messages: Iterable[ClaimedMessage]) ->
     return letters
 
 
-def by_size(made: list[tuple[_Call, Letter | Outcome]]) -> list[list[tuple[_Call, Letter | Outcome]]]:
+def split_by_size(made: list[tuple[_Call, Letter | Outcome]]) -> list[list[tuple[_Call, Letter | Outcome]]]:
     """Split letters into calls of limited size, in order. A letter that is too large alone gets its own call."""
     if len(made) == 1:
         return [made]
-    calls, size = [made[:1]], _size(made[0][1])
+    calls, size = [made[:1]], _letter_bytes(made[0][1])
     for one in made[1:]:
-        size += (own := _size(one[1]))
+        size += (own := _letter_bytes(one[1]))
         if size > CALL_SIZE:
             calls.append([])
             size = own
@@ -200,7 +200,7 @@ def by_size(made: list[tuple[_Call, Letter | Outcome]]) -> list[list[tuple[_Call
     return calls
 
 
-def _size(letter: Letter | Outcome) -> int:
+def _letter_bytes(letter: Letter | Outcome) -> int:
     if not isinstance(letter, Letter):
         return 0
     files = sum(len(one.content) for one in letter.attachments)

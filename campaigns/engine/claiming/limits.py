@@ -81,18 +81,18 @@ WHERE id = %(credential)s AND CASE WHEN NOT paused THEN {CREDENTIAL_ALONE} END
 """
 
 
-async def close(connection: AsyncConnection[Any], credential_id: int, seconds: float) -> None:
+async def close_credential(connection: AsyncConnection[Any], credential_id: int, seconds: float) -> None:
     """Close the credential for this many seconds at its vendor's request (Retry-After), up to a day.
 
     If the vendor asks again right after the wait, the next one has at least twice its length, up to ASKED_MOST. A
     vendor that asks for 0 seconds, or states none, is therefore not called at full speed forever. A good answer resets
-    this (`served`). The length is stored in the row, so all streams and processes follow it.
+    this (`record_good_answer`). The length is stored in the row, so all streams and processes follow it.
     """
     wait = min(max(0.0, seconds), RETRY_MAX)  # NaN becomes 0
     await connection.execute(CLOSE, {"credential": credential_id, "wait": wait})
 
 
-async def served(connection: AsyncConnection[Any], credential_id: int) -> None:
+async def record_good_answer(connection: AsyncConnection[Any], credential_id: int) -> None:
     """Record a good answer to a call that began after the last wait that the vendor asked for."""
     await connection.execute(SERVED, {"credential": credential_id})
 
@@ -107,12 +107,12 @@ async def back_off(connection: AsyncConnection[Any], credential_id: int, least: 
     await connection.execute(BACK_OFF, {"credential": credential_id, "least": least})
 
 
-async def reached(connection: AsyncConnection[Any], credential_id: int, at: datetime | None = None) -> None:
+async def record_reached(connection: AsyncConnection[Any], credential_id: int, at: datetime | None = None) -> None:
     """Record that the vendor answered a call at that time, by the database's clock; None means now."""
     await connection.execute(REACHED, {"credential": credential_id, "at": at})
 
 
-async def full(connection: AsyncConnection[Any], credential_id: int, seconds: float) -> datetime:
+async def mark_limit_full(connection: AsyncConnection[Any], credential_id: int, seconds: float) -> datetime:
     """Mark the rate limit as used up for this many seconds and return when that ends.
 
     Until then mailcasters take no job. `undo_full` and an edit of the limits undo it.
@@ -125,10 +125,10 @@ async def full(connection: AsyncConnection[Any], credential_id: int, seconds: fl
 
 
 async def undo_full(connection: AsyncConnection[Any], vendor_id: int) -> None:
-    """Undo `full` for a vendor after permits were returned."""
+    """Undo `mark_limit_full` for a vendor after permits were returned."""
     await connection.execute(REOPEN, {"vendor": vendor_id})
 
 
-async def pause(connection: AsyncConnection[Any], credential_id: int, reason: str) -> None:
+async def pause_credential(connection: AsyncConnection[Any], credential_id: int, reason: str) -> None:
     """Pause the credential until somebody resumes it, because it was refused or its address is wrong."""
     await connection.execute(PAUSE, {"credential": credential_id, "reason": reason[:255]})

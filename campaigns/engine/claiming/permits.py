@@ -22,7 +22,7 @@ class Permits:
     def __init__(self, throttle: AsyncThrottle, rows: Any) -> None:
         self._throttle, self._rows = throttle, rows
 
-    async def acquire(
+    async def acquire_permits(
         self, scope: Scope, need: Need, hold: float, note: str, waiter: str = ""
     ) -> tuple[AcquireResult, datetime | None]:
         """Return (the throttle's answer, until when mailcasters need not try).
@@ -30,17 +30,17 @@ class Permits:
         The second item is None unless the wait is longer than PATIENCE. hold: seconds within which a call is certain to
         have ended; note: kept by Redis beside the grant; waiter: see Throttle.acquire. Raises ThrottleUnreachable.
         """
-        answer = await self._ask(scope, need, hold, note, waiter)
+        answer = await self._ask_throttle(scope, need, hold, note, waiter)
         if not isinstance(answer, Wait) or answer.seconds <= limits.PATIENCE:
             return answer, None
-        opens_at = await limits.full(self._rows, scope.credential_id, answer.seconds - limits.LEAD)
+        opens_at = await limits.mark_limit_full(self._rows, scope.credential_id, answer.seconds - limits.LEAD)
         # A sender that cancels permits clears this row, but may have done so just before it was written.
-        answer = await self._ask(scope, need, hold, note, waiter)
+        answer = await self._ask_throttle(scope, need, hold, note, waiter)
         if isinstance(answer, Grant):
             await limits.undo_full(self._rows, scope.vendor_id)
         return answer, opens_at
 
-    async def _ask(self, scope: Scope, need: Need, hold: float, note: str, waiter: str) -> AcquireResult:
+    async def _ask_throttle(self, scope: Scope, need: Need, hold: float, note: str, waiter: str) -> AcquireResult:
         if not need.least:
             return Grant("", 0, time.monotonic() + hold)
         return await self._throttle.acquire(scope, need.want, hold, need.least, note, waiter, need.letters, need.asker)
@@ -56,7 +56,7 @@ class Permits:
             alarms.PERMITS_NOT_RETURNED.log(log, scope.vendor_id)
         failpoints.here("after_done")
 
-    async def cancel(self, scope: Scope, permits: Sequence[str], counted: bool = False) -> None:
+    async def cancel_permits(self, scope: Scope, permits: Sequence[str], counted: bool = False) -> None:
         """Return permits whose calls never started. They can be granted again immediately.
 
         counted: the ledger may contain them, so the windows keep them too.

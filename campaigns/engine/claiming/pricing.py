@@ -36,17 +36,17 @@ class Pricing:
         self._job = job
         self._files = ports.letters.files_of(job.campaign, cache) if cache else None
 
-    async def price(self, found: Sequence[ClaimedMessage]) -> list[Priced]:
+    async def price_letters(self, found: Sequence[ClaimedMessage]) -> list[Priced]:
         """Return the letters of these messages, in order; the first ones if all take longer than SECONDS."""
         priced, latest = list[Priced](), time.monotonic() + SECONDS
         for message, letter in zip(found, await letters_in_turn(self._job, found), strict=True):
-            whole = letter if self._files is None else await self._whole(letter)
-            priced.append(await self._price(message, letter, whole))
+            whole = letter if self._files is None else await self._letter_with_files(letter)
+            priced.append(await self._price_letter(message, letter, whole))
             if time.monotonic() > latest:
                 break  # the priced ones go first
         return priced
 
-    async def _whole(self, letter: Letter | Refused) -> Letter | Refused:
+    async def _letter_with_files(self, letter: Letter | Refused) -> Letter | Refused:
         """Return the letter with its files, for pricing only. It waits without them, because they may be large.
 
         Raises OperationalError if they cannot be read now.
@@ -57,7 +57,7 @@ class Pricing:
             return whole
         raise OperationalError(getattr(whole, "reason", "its files cannot be read"))
 
-    async def _price(self, message: ClaimedMessage, letter: Letter | Refused, whole: Letter | Refused) -> Priced:
+    async def _price_letter(self, message: ClaimedMessage, letter: Letter | Refused, whole: Letter | Refused) -> Priced:
         if not isinstance(whole, Letter):
             return Priced(message, whole, 0)
         return Priced(message, letter, max(1, await self._job.adapter.weigh(whole)))
@@ -74,7 +74,7 @@ class ByCost(InOrder):
         self._ahead: deque[Priced] = deque()
         self._cursor = job.first
 
-    async def look_ahead(self, connection: Any, scope: Scope, cursor: int, most: int) -> None:
+    async def read_ahead(self, connection: Any, scope: Scope, cursor: int, most: int) -> None:
         self._smallest = scope.dearest_for()
         if cursor < self._cursor:  # the stream starts over
             self._ahead.clear()
@@ -83,15 +83,15 @@ class ByCost(InOrder):
             self._ahead.popleft()
         if len(self._ahead) < most:
             after = self._ahead[-1].message.id + 1 if self._ahead else cursor
-            found = await claims.ahead(connection, after, self._job.end, most - len(self._ahead))
-            self._ahead.extend(await self.pricing.price(found))
+            found = await claims.read_waiting_messages(connection, after, self._job.end, most - len(self._ahead))
+            self._ahead.extend(await self.pricing.price_letters(found))
 
     def need(self, most: int) -> Need:
-        self._next = [within(priced, self._smallest) for priced in list(self._ahead)[:most]]
+        self._next = [refuse_too_dear(priced, self._smallest) for priced in list(self._ahead)[:most]]
         return Need(sum(priced.units for priced in self._next), self._next[0].units if self._next else 0)
 
-    def fitting(self, units: int) -> tuple[int, dict[int, int] | None]:
-        self._fitting = {priced.message.id: priced for priced in _prefix(self._next, units)}
+    def fit_messages(self, units: int) -> tuple[int, dict[int, int] | None]:
+        self._fitting = {priced.message.id: priced for priced in _affordable_prefix(self._next, units)}
         return len(self._fitting), {id: priced.units for id, priced in self._fitting.items()}
 
     def calls(self, claimed: Claimed, permits: Sequence[str], latest: float) -> list[PermittedCall]:
@@ -106,7 +106,7 @@ class ByCost(InOrder):
         return calls
 
 
-def within(priced: Priced, smallest: int | None) -> Priced:
+def refuse_too_dear(priced: Priced, smallest: int | None) -> Priced:
     """Return the letter, refused if it costs more than this limit."""
     if smallest is None or priced.units <= smallest:
         return priced
@@ -114,7 +114,7 @@ def within(priced: Priced, smallest: int | None) -> Priced:
     return Priced(priced.message, Refused(TOO_DEAR, reason, AnswerCause.CONTENT), 0)
 
 
-def _prefix(priced: list[Priced], units: int) -> list[Priced]:
+def _affordable_prefix(priced: list[Priced], units: int) -> list[Priced]:
     """Return the first letters that together cost at most this many units."""
     fitting = []
     for one in priced:

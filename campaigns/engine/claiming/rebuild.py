@@ -93,7 +93,7 @@ PLOTTED = timedelta(days=8)  # the longest span that plots of the operations pag
 KEPT_LEAST = 86_400.0  # seconds that ledger rows are kept: a new limit may have a longer window than those of before
 
 
-def rebuild(throttle: Throttle, vendor_id: int, generation: int) -> bool:
+def rebuild_window(throttle: Throttle, vendor_id: int, generation: int) -> bool:
     """Rewrite the window under the next generation. Returns False if another process just did.
 
     The vendor's row is locked: claims under the old generation are either committed and in the ledger, or claim
@@ -101,7 +101,7 @@ def rebuild(throttle: Throttle, vendor_id: int, generation: int) -> bool:
     Raises ThrottleUnreachable if Redis is away, if its clock is off, or if the store was taken over.
     """
     with transaction.atomic():
-        if why := guard.halted():  # the ledger of this store may lack the last calls
+        if why := guard.halt_reason():  # the ledger of this store may lack the last calls
             raise ThrottleUnreachable(why)
         locks.take_turn(vendor_id)
         vendor = Vendor.objects.select_for_update().get(pk=vendor_id)
@@ -152,7 +152,7 @@ def read_receiver_ledger(vendor_id: int, receiver: str, longest: float, most: in
 
 
 async def rebuild_lost(scope: Scope) -> None:
-    """Run `rebuild` in a thread, for a coroutine that found the window of this scope lost."""
+    """Run `rebuild_window` in a thread, for a coroutine that found the window of this scope lost."""
     await asyncio.to_thread(_rebuild_lost, scope)
 
 
@@ -168,7 +168,7 @@ def _rebuild_now(scope: Scope) -> None:
     redis = redis_clients.make_client(settings.REDIS_URL)
     locked_most.set(LOCKED_BRIEFLY)  # in this call's context: otherwise all would wait for one locked vendor
     try:
-        if rebuild(Throttle(redis), scope.vendor_id, scope.generation):
+        if rebuild_window(Throttle(redis), scope.vendor_id, scope.generation):
             level = logging.WARNING if scope.generation else logging.INFO  # a new vendor has none to lose
             alarms.WINDOW_REBUILT.log(log, scope.vendor_id, level=level)
     finally:
@@ -176,7 +176,7 @@ def _rebuild_now(scope: Scope) -> None:
         connection.close()  # the connection of this thread
 
 
-def forget(older_than: timedelta) -> int:
+def forget_old_usage(older_than: timedelta) -> int:
     """Delete ledger rows that no window needs and minutes that no plot shows; return the number of ledger rows.
 
     Rows are kept for a day at least, so a new limit counts the calls of before in a window of up to a day. A new limit

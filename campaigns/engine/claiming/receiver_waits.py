@@ -83,28 +83,28 @@ async def read_waits(connection: Any, credential_ids: Iterable[int]) -> dict[int
     }
 
 
-async def put_off(connection: Any, credential_id: int, receiver: str, answer: NotSent) -> bool:
+async def put_off_receiver(connection: Any, credential_id: int, receiver: str, answer: NotSent) -> bool:
     """Let a receiver wait, as its answer asks or its rule says. Returns True if it did not wait before."""
     shape = shape_wait(receiver, answer.cause, answer.reason)
     asked = min(answer.retry_after or 0.0, RETRY_MAX)
     params = {
         "credential": credential_id, "receiver": receiver, "cause": answer.cause.value, "refused": answer.pause,
-        "wait": max(asked, shape.first), "most": max(asked, shape.most), "answer": _stored(answer.reason),
+        "wait": max(asked, shape.first), "most": max(asked, shape.most), "answer": _storable_text(answer.reason),
     }  # fmt: skip
     row = await (await connection.execute(PUT_OFF, params)).fetchone()
     return bool(row and row[1])
 
 
-async def served(connection: Any, credential_id: int, receivers: Iterable[str]) -> None:
+async def end_receiver_waits(connection: Any, credential_id: int, receivers: Iterable[str]) -> None:
     """Record that these receivers have accepted a message called after their wait."""
     await connection.execute(SERVED, {"credential": credential_id, "receivers": list(receivers)})
 
 
-def forget() -> None:
+def forget_ended_waits() -> None:
     """Delete waits that ended long ago, because nothing is sent to their receivers any more."""
     with django_connection.cursor() as cursor:
         cursor.execute(FORGET)
 
 
-def _stored(text: str) -> str:
+def _storable_text(text: str) -> str:
     return text.encode(errors="replace").decode().replace("\0", "\ufffd")[:TEXT_MAX]

@@ -20,7 +20,7 @@ from campaigns.engine.claiming.claims import Claimed, PermittedCall, ToClaim
 from campaigns.engine.claiming.contexts import SendContext
 from campaigns.engine.claiming.letters import ClaimedMessage
 from campaigns.engine.claiming.limits import Need
-from campaigns.engine.claiming.pricing import Priced, Pricing, within
+from campaigns.engine.claiming.pricing import Priced, Pricing, refuse_too_dear
 from vendors.limits.values import AcquireResult, Grant, ReceiversFull, Scope
 from vendors.receivers import OTHERS, domain_of, group_of, known_groups, own_domains, waiting_part
 
@@ -87,12 +87,12 @@ class ByReceiver:
         self._uses: dict[int, range] = {}  # by message: which of the permits it holds
 
     @property
-    def position(self) -> int:
+    def read_position(self) -> int:
         heads = [queue[0].id for queue in self._queues.values() if queue]
         return min((*heads, *self._passed.values()), default=self._read_to)
 
     @property
-    def queued(self) -> int:
+    def count_queued(self) -> int:
         return sum(map(len, self._queues.values()))
 
     @property
@@ -101,7 +101,7 @@ class ByReceiver:
         return bool(self._next)
 
     @property
-    def passed(self) -> list[str]:
+    def passed_groups(self) -> list[str]:
         """The groups of receivers whose messages were passed over."""
         return sorted(self._passed)
 
@@ -110,7 +110,7 @@ class ByReceiver:
         """Whether messages were passed over that nothing holds any more. Only a new pass finds them."""
         return not self._passed.keys() <= self._held
 
-    def see(self, context: SendContext) -> None:
+    def note_context(self, context: SendContext) -> None:
         """Take over the receivers that wait, those that have accepted nothing since their wait ended, and the holds.
 
         A hold may last for days and for any number of messages, so they are passed over and not kept. If more receivers
@@ -133,52 +133,52 @@ class ByReceiver:
         if apart:
             found = sorted(one for queue in self._queues.values() for one in queue)
             self._queues = {}
-            self._queue(found)
+            self._add_to_queues(found)
 
-    def opens_at(self) -> tuple[str, float] | None:
+    def find_next_receiver(self) -> tuple[str, float] | None:
         """Return the receiver that may be called next, and when (seconds of the clock); None: nobody is queued."""
-        times = [(self._opening(name), name) for name, queue in self._queues.items() if queue]
+        times = [(self._queue_opening(name), name) for name, queue in self._queues.items() if queue]
         if not times:
             return None
         at, name = min(times)
         return name, at
 
-    async def look_ahead(self, connection: Any, scope: Scope, cursor: int, most: int) -> None:
+    async def read_ahead(self, connection: Any, scope: Scope, cursor: int, most: int) -> None:
         """Read on until `most` messages may be called, or the end is reached, or too many are held."""
         if self._doubtful:
             await self._drop_ended(connection)
-        self._next = self._callable(most)
-        while len(self._next) < most and self._read_to < self._end and self.queued < HELD_MOST:
+        self._next = self._callable_messages(most)
+        while len(self._next) < most and self._read_to < self._end and self.count_queued < HELD_MOST:
             params = {"after": self._read_to, "end": self._end, "most": max(most, READ_AT_ONCE)}
             rows = await (await connection.execute(ADDRESSES, params)).fetchall()
             self._read_to = rows[-1][0] + 1 if len(rows) == params["most"] else self._end
-            self._queue(_queued(id, domain_of(recipient)) for id, recipient in rows)
-            self._next = self._callable(most)
+            self._add_to_queues(_make_queued(id, domain_of(recipient)) for id, recipient in rows)
+            self._next = self._callable_messages(most)
         if self._pricing is not None:
             await self._price_next(connection, scope, self._pricing, most)
 
     def need(self, most: int) -> Need:
         """Return the cost of the next messages. Those before the first one with a cost need no permit."""
         self._next, self._granted = self._next[:most], {}
-        letters = [(one.group if one.group in self._limits else "", self._cost(one)) for one in self._next]
+        letters = [(one.group if one.group in self._limits else "", self._cost_of_one(one)) for one in self._next]
         least = letters[0][1] if letters else 0
         if not least or not any(receiver for receiver, _ in letters):
             return Need(sum(cost for _, cost in letters), least)
         return Need(sum(cost for _, cost in letters), min(cost for _, cost in letters if cost), letters)
 
-    def heed(self, answer: AcquireResult) -> None:
+    def note_answer(self, answer: AcquireResult) -> None:
         if isinstance(answer, Grant | ReceiversFull):
             now = self._clock()
             self._full |= {name: now + max(seconds, FULL_LEAST) for name, seconds in answer.full.items()}
         if isinstance(answer, Grant):
             self._granted = answer.receivers
 
-    def fitting(self, units: int) -> tuple[int, dict[int, int] | None]:
+    def fit_messages(self, units: int) -> tuple[int, dict[int, int] | None]:
         """Choose as the throttle has: see Throttle.acquire."""
         places, full, used = dict(self._granted), set[str](), 0
         self._asked, self._uses = {}, {}
         for one in self._next:
-            cost = self._cost(one)
+            cost = self._cost_of_one(one)
             if one.group in self._limits:
                 if one.group in full or cost > places.get(one.group, 0):
                     full.add(one.group)
@@ -190,7 +190,7 @@ class ByReceiver:
             used += cost
         return len(self._asked), {id: len(uses) for id, uses in self._uses.items()}
 
-    def allot(
+    def allot_permits(
         self, asked: ToClaim, messages: Sequence[ClaimedMessage], permits: Sequence[str]
     ) -> tuple[Sequence[str], Sequence[str]]:
         """Return each message's own permits: those of a receiver count in its windows."""
@@ -214,7 +214,7 @@ class ByReceiver:
             return []
         now, gone = self._clock(), defaultdict[str, int](int)
         for one in self._asked.values():  # the first of their queues; an unclaimed one waits no more
-            gone[self._name(one)] += 1
+            gone[self._queue_name(one)] += 1
         for name, number in gone.items():
             for _ in range(number):
                 assert self._queues[name].popleft().id in self._asked, "claims take the first of each queue"
@@ -230,28 +230,28 @@ class ByReceiver:
             calls.append(PermittedCall(message, claimed.claim, uses, latest, letter, limited))
         return calls
 
-    def next_cursor(self, calls: Sequence[PermittedCall], end: int) -> int:
-        return self.position
+    def cursor_after(self, calls: Sequence[PermittedCall], end: int) -> int:
+        return self.read_position
 
     def note(self, cursor: int, end: int, want: int) -> str:
         """Return the ids as ranges, each with its negative length: all of a range may be called, none besides."""
-        return " ".join(f"{first} {last + 1} {first - last - 1}" for first, last in _runs(self._next))
+        return " ".join(f"{first} {last + 1} {first - last - 1}" for first, last in _consecutive_runs(self._next))
 
-    def _name(self, one: Queued) -> str:
+    def _queue_name(self, one: Queued) -> str:
         if one.receiver in self._opens:
             return one.receiver
         if one.group in self._limits or (one.group == OTHERS and not self._whole):
             return one.group
         return ""
 
-    def _queue(self, found: Iterable[Queued]) -> None:
+    def _add_to_queues(self, found: Iterable[Queued]) -> None:
         for one in found:
             if self._held and (group := held_by(one.receiver, self._held)):
                 self._passed[group] = min(one.id, self._passed.get(group, one.id))
             else:
-                self._queues.setdefault(self._name(one), deque()).append(one)
+                self._queues.setdefault(self._queue_name(one), deque()).append(one)
 
-    def _opening(self, name: str) -> float:
+    def _queue_opening(self, name: str) -> float:
         if not name:
             return 0.0
         probe = self._probed.get(name, -PROBE_EVERY) + PROBE_EVERY if name in self._opens else 0.0
@@ -259,13 +259,13 @@ class ByReceiver:
         full = self._clock() + FULL_MOST if group in self._stopped else self._full.get(group, 0.0)
         return max(self._opens.get(name, 0.0), probe, full)
 
-    def _callable(self, most: int) -> list[Queued]:
+    def _callable_messages(self, most: int) -> list[Queued]:
         """Return the first messages to receivers that may be called; only one for each probed receiver."""
         now = self._clock()
         queues = [
             islice(queue, 1 if name in self._opens else most)
             for name, queue in self._queues.items()
-            if queue and self._opening(name) <= now
+            if queue and self._queue_opening(name) <= now
         ]
         return list(islice(merge(*queues), most))
 
@@ -274,9 +274,9 @@ class ByReceiver:
         ids = [one.id for queue in self._queues.values() for one in queue]
         rows = await (await connection.execute(STILL_WAITING, {"ids": ids})).fetchall()
         self._queues, self._doubtful = {}, False
-        self._queue(_queued(id, domain_of(recipient)) for id, recipient in sorted(rows))
+        self._add_to_queues(_make_queued(id, domain_of(recipient)) for id, recipient in sorted(rows))
 
-    def _keep(self, left: Collection[int]) -> None:
+    def _keep_queued(self, left: Collection[int]) -> None:
         self._queues = {name: deque(one for one in queue if one.id in left) for name, queue in self._queues.items()}
 
     async def _price_next(self, connection: Any, scope: Scope, pricing: Pricing, most: int) -> None:
@@ -285,20 +285,20 @@ class ByReceiver:
         ids = [one.id for one in self._next if one.id not in known]
         rows = await (await connection.execute(NEXT, {"ids": ids})).fetchall() if ids else []
         if ended := {*ids} - {row[0] for row in rows}:
-            self._keep({one.id for queue in self._queues.values() for one in queue} - ended)
-            self._next = self._callable(most)
-        fresh = await pricing.price([ClaimedMessage._make(row) for row in rows])
+            self._keep_queued({one.id for queue in self._queues.values() for one in queue} - ended)
+            self._next = self._callable_messages(most)
+        fresh = await pricing.price_letters([ClaimedMessage._make(row) for row in rows])
         known = known | {priced.message.id: priced for priced in fresh}
         self._weighed, self._priced, chosen = {}, {}, []
         for one in self._next:
             if one.id not in known:
                 break  # the priced ones go first
             self._weighed[one.id] = known[one.id]
-            self._priced[one.id] = within(known[one.id], scope.dearest_for(one.group))
+            self._priced[one.id] = refuse_too_dear(known[one.id], scope.dearest_for(one.group))
             chosen.append(one)
         self._next = chosen
 
-    def _cost(self, one: Queued) -> int:
+    def _cost_of_one(self, one: Queued) -> int:
         return self._priced[one.id].units if self._pricing else 1
 
 
@@ -308,11 +308,11 @@ def held_by(receiver: str, held: Collection[str]) -> str:
     return group if group in held else ""
 
 
-def _queued(id: int, domain: str) -> Queued:
+def _make_queued(id: int, domain: str) -> Queued:
     return Queued(id, waiting_part(domain), group_of(domain))
 
 
-def _runs(chosen: Sequence[Queued]) -> Iterator[tuple[int, int]]:
+def _consecutive_runs(chosen: Sequence[Queued]) -> Iterator[tuple[int, int]]:
     """Yield ranges of consecutive ids; beyond RUNS_MOST the last one covers all the rest."""
     if not chosen:
         return

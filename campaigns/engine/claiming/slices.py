@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from django.conf import settings
 from psycopg import AsyncConnection
 
-from campaigns.engine.threads import happens
+from campaigns.engine.threads import wait_for_event
 from campaigns.engine.turns import charges, leavers
 from campaigns.engine.turns.leavers import Leaf, Portions, Waiter, choose_leavers
 from campaigns.engine.turns.order import VendorClasses
@@ -43,9 +43,9 @@ class StreamSlice:
         self.renewed = asyncio.Event()
         self.portion = slices.find_portion(self)
 
-    def charge(self, units: int) -> None:
+    def charge_units(self, units: int) -> None:
         """Charge the sponsor for these units with the next statement."""
-        self._slices.given.add(*self.whose, units, alone=self.vendor_id in self._slices.alone)
+        self._slices.given.add_units(*self.charged_key, units, alone=self.vendor_id in self._slices.alone)
         if self.portion is not None:
             self.portion -= units
             if self.is_spent:
@@ -77,11 +77,11 @@ class StreamSlice:
     def count_time(self) -> None:
         """Note the time of the stream since the last call."""
         now = time.monotonic()
-        self._slices.given.add_time(self.whose, now - self._counted_at)
+        self._slices.given.add_time(self.charged_key, now - self._counted_at)
         self._counted_at = now
 
     @property
-    def whose(self) -> tuple[int, int, int]:
+    def charged_key(self) -> tuple[int, int, int]:
         """Its vendor, sponsor and class."""
         return self.vendor_id, self.sponsor_id, self.mail_class
 
@@ -114,7 +114,7 @@ class Slices:
         """Wait for so long, or until a stream has had its portion. False: it is only time for a quick look."""
         until = time.monotonic() + seconds
         quick = any(self.is_bound(vendor) for vendor in self.bound_at)
-        if await happens(self._hurried, max(0.0, min(seconds, QUICK) if quick else seconds)) or quick:
+        if await wait_for_event(self._hurried, max(0.0, min(seconds, QUICK) if quick else seconds)) or quick:
             await asyncio.sleep(max(0.0, min(self._next_at, until) - time.monotonic()))
         return self._hurried.is_set() or time.monotonic() >= until
 
@@ -132,7 +132,7 @@ class Slices:
         shared = self._shared.get(vendor_id)
         return shared[1].clock(mail_class) if shared else 0.0
 
-    async def tick(self, places: Iterable[StreamSlice], quick: bool = False) -> None:
+    async def charge_and_tell(self, places: Iterable[StreamSlice], quick: bool = False) -> None:
         """Charge the units given since the last tick, and tell the places that give way.
 
         quick: charge nothing, and look only where a limit binds.
@@ -143,7 +143,7 @@ class Slices:
                 self._hurried.clear()
                 for one in there:
                     one.count_time()
-                await self._charge()
+                await self._charge_sponsors()
             await self._look(there, quick)
         finally:
             now = time.monotonic()
@@ -170,10 +170,12 @@ class Slices:
             if one.vendor_id in asked or not quick:
                 one.renew(one.job_id in leaving, one.job_id in spent)
 
-    async def _charge(self) -> None:
-        if charged := self.given.take(self._find_clock):
+    async def _charge_sponsors(self) -> None:
+        if charged := self.given.take_params(self._find_clock):
             try:
-                await self._rows.run(lambda connection: connection.execute(charges.CHARGE, charged), over=_soon)
+                await self._rows.run_with_rows(
+                    lambda connection: connection.execute(charges.CHARGE, charged), over=_wakes_at_once
+                )
             except Exception:
                 self.given.put_back(charged)
                 raise
@@ -183,7 +185,7 @@ def _sleep_on() -> None:
     pass
 
 
-def _soon() -> bool:
+def _wakes_at_once() -> bool:
     return True  # a locked row is charged with the next tick; contexts do not wait for it
 
 
@@ -203,7 +205,8 @@ async def read_vendors(connection: AsyncConnection[Any], vendor_ids: list[int]) 
     rows = await (await connection.execute(leavers.WATCH, params)).fetchall()
     return {
         vendor: SeenVendor(
-            VendorClasses.read(state), [Waiter(*one) for one in waiters or ()], [Leaf(*one) for one in leaves], idle,
+            VendorClasses.read_state(state),
+            [Waiter(*one) for one in waiters or ()], [Leaf(*one) for one in leaves], idle,
             lower_most,
         )
         for vendor, state, waiters, leaves, idle, lower_most in rows

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from campaigns.engine.claiming.claims import Claimed, Claimer, ToClaim
 from campaigns.engine.claiming.contexts import FIND_OUT
 from campaigns.engine.claiming.letters import Lease
-from campaigns.engine.threads import happens
+from campaigns.engine.threads import wait_for_event
 from vendors.limits.values import Lost, Never, Paused, ReceiversFull, Scope, Skewed, SponsorShare, Wait
 
 # Other processes wait for the same opening. A random delay keeps any one of them from always being first. It also keeps
@@ -52,8 +52,8 @@ class WantedClaim:
     more: Callable[[int], int] = _nothing_more
     note_bound: Callable[[], None] = _unnoted
 
-    def asked(self, permits: int) -> ToClaim:
-        most, units = self.claimer.fitting(permits)
+    def make_to_claim(self, permits: int) -> ToClaim:
+        most, units = self.claimer.fit_messages(permits)
         receivers = self.claimer.receivers()
         return ToClaim(self.lease, self.cursor, self.end, most, self.closes, units, self.destination, receivers)
 
@@ -86,7 +86,7 @@ class Waiting:
     answer: "asyncio.Future[Answer]"
     until: float
 
-    def tell(self, came: Answer | Exception) -> None:
+    def tell_result(self, came: Answer | Exception) -> None:
         if self.answer.cancelled():
             return
         if isinstance(came, Exception):
@@ -117,7 +117,7 @@ class Group:
     opens: float = 0.0
     sooner: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def take(self, most: int) -> list[Waiting]:
+    def take_streams(self, most: int) -> list[Waiting]:
         """Take so many streams out of the queue: the first one of each sponsor before the second of any.
 
         Among those of a sponsor the one comes first that has gone longest without a permit.
@@ -138,30 +138,30 @@ class Group:
         """Record that the throttle grants nothing for this long."""
         self.opens = time.monotonic() + min(seconds, BLIND) * random.uniform(1, 1 + SPREAD)
 
-    def open(self) -> None:
+    def open_group(self) -> None:
         """Record that permits may be granted now."""
         self.opens = 0.0
         self.sooner.set()
 
-    async def opening(self) -> None:
+    async def wait_until_open(self) -> None:
         while (left := self.opens - time.monotonic()) > 0:
             self.sooner.clear()
-            await happens(self.sooner, max(left, 0.001))
+            await wait_for_event(self.sooner, max(left, 0.001))
 
     def queue_again(self, waiting: Waiting) -> None:
         """Requeue a stream that received nothing, unless its time is over or it no longer may claim."""
         try:
             stays = time.monotonic() < waiting.until and waiting.ask.allowed()
         except Exception as error:
-            waiting.tell(error)
+            waiting.tell_result(error)
         else:
             if not stays:
-                waiting.tell(NotGranted(Wait(0.0)))
+                waiting.tell_result(NotGranted(Wait(0.0)))
             elif not waiting.answer.cancelled():
                 self.waiting.append(waiting)
 
-    def let_go(self, waiting: Waiting) -> None:
+    def end_wait(self, waiting: Waiting) -> None:
         """End the stream's wait, unless a round is under way for it."""
         if waiting in self.waiting:
             self.waiting.remove(waiting)
-            waiting.tell(NotGranted(Wait(0.0)))
+            waiting.tell_result(NotGranted(Wait(0.0)))

@@ -27,7 +27,7 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from campaigns.engine import failpoints, ports
-from campaigns.engine.lifecycle import free, hold, move, wait_at_most
+from campaigns.engine.lifecycle import free_jobs, hold_jobs, move, wait_at_most
 from campaigns.models import Approval, Campaign, DispatchRun, Job
 from campaigns.models.states import Status
 from vendors import alarms
@@ -55,7 +55,7 @@ class Dispatched:
         return Dispatched(self.leaves + other.leaves, self.parents + other.parents, self.vendors | other.vendors)
 
 
-def leaf(threshold: "int | F") -> Q:
+def leaf_condition(threshold: "int | F") -> Q:
     """Match jobs to be sent whole: small ones, children, and those claimed before (a retried leaf is never cut).
 
     A job that pauses after its first messages is cut regardless of size. So is one with a route, because its children
@@ -64,7 +64,7 @@ def leaf(threshold: "int | F") -> Q:
     return Q(size__lt=threshold, wait_after=None, campaign__route=None) | Q(parent__isnull=False) | Q(fence__gt=0)
 
 
-def in_batches(
+def dispatch_in_batches(
     waiting: "QuerySet[Job]", vendor: Vendor, now: datetime, batch: int = BATCH, run: DispatchRun | None = None
 ) -> Iterator[Dispatched]:
     """Dispatch the vendor's jobs among the waiting ones; yield the result of each committed batch.
@@ -73,14 +73,14 @@ def in_batches(
     second of each, and so on: no sponsor's thousand jobs stand before another's first one. After an interruption, the
     same call continues with the rest. run: its counter is updated in each batch's commit.
     """
-    mine = waiting.filter(_may_go(), vendor=vendor)
-    for ids in _by_turns(mine, batch):
-        done = _dispatch(mine.filter(id__in=ids), vendor, now, run)
+    mine = waiting.filter(_may_dispatch(), vendor=vendor)
+    for ids in _batches_by_turns(mine, batch):
+        done = _dispatch_batch(mine.filter(id__in=ids), vendor, now, run)
         if done.jobs:
             yield done
 
 
-def _by_turns(jobs: "QuerySet[Job]", batch: int) -> Iterator[list[int]]:
+def _batches_by_turns(jobs: "QuerySet[Job]", batch: int) -> Iterator[list[int]]:
     """Yield the ids of the jobs in batches: by class, within it the sponsors' jobs in turns, each one's oldest first.
 
     The order is made once. Only ids are kept, eight bytes each.
@@ -92,18 +92,18 @@ def _by_turns(jobs: "QuerySet[Job]", batch: int) -> Iterator[list[int]]:
         yield ids[start : start + batch].tolist()
 
 
-def _dispatch(jobs: "QuerySet[Job]", vendor: Vendor, now: datetime, run: DispatchRun | None) -> Dispatched:
+def _dispatch_batch(jobs: "QuerySet[Job]", vendor: Vendor, now: datetime, run: DispatchRun | None) -> Dispatched:
     with transaction.atomic():
         if run:
             wait_at_most()  # the sweep continues the run
-        locked = hold(jobs.values_list("id", flat=True))
+        locked = hold_jobs(jobs.values_list("id", flat=True))
         mine = jobs.filter(id__in=locked)  # a second dispatcher finds them gone
         if locked and (held := ports.gates.hold_back(locked, now)):
             if run:
                 move(mine.filter(id__in=held), "await_quota")
             mine = mine.exclude(id__in=held)
         sets = {"dispatched_at": now, "started_at": None} | ({"run": run} if run else {})
-        leaves = move(mine.filter(leaf(vendor.small_audience_threshold)), "dispatch", **sets)
+        leaves = move(mine.filter(leaf_condition(vendor.small_audience_threshold)), "dispatch", **sets)
         failpoints.here("mid_dispatch")
         parents = move(mine, "queue", remaining=F("size"), remaining_suppressed=F("suppressed"), **sets)
         if run:
@@ -112,22 +112,24 @@ def _dispatch(jobs: "QuerySet[Job]", vendor: Vendor, now: datetime, run: Dispatc
     return Dispatched(leaves, parents, frozenset([vendor.pk]) if leaves + parents else frozenset())
 
 
-def dispatch(jobs: "QuerySet[Job] | None" = None, batch: int = BATCH, now: datetime | None = None) -> Dispatched:
+def dispatch_rendered(
+    jobs: "QuerySet[Job] | None" = None, batch: int = BATCH, now: datetime | None = None
+) -> Dispatched:
     """Dispatch RENDERED jobs now instead of at night: all, or those among `jobs`. batch: jobs in each commit."""
-    return _all(_rendered(jobs), now or timezone.now(), batch)
+    return _dispatch_all_vendors(_rendered_jobs(jobs), now or timezone.now(), batch)
 
 
 def dispatch_ready(job_ids: Iterable[int] | None = None, batch: int = BATCH, now: datetime | None = None) -> Dispatched:
     """Dispatch READY jobs, all or those named, if their not_before and their campaign's send_at have passed."""
     now = now or timezone.now()
-    ready = _ready(now)
-    return _all(ready if job_ids is None else ready.filter(id__in=list(job_ids)), now, batch)
+    ready = _ready_jobs(now)
+    return _dispatch_all_vendors(ready if job_ids is None else ready.filter(id__in=list(job_ids)), now, batch)
 
 
 def free_and_ready() -> list[int]:
     """Return the unlocked jobs that `dispatch_ready` would dispatch now."""
     now = timezone.now()
-    found = free(_ready(now).filter(_may_go()).values_list("id", flat=True))
+    found = free_jobs(_ready_jobs(now).filter(_may_dispatch()).values_list("id", flat=True))
     held = set(ports.gates.held_by_quotas(found, now)) if found else set()
     return [job_id for job_id in found if job_id not in held]
 
@@ -140,7 +142,7 @@ def sweep_soon() -> None:
         alarms.TASK_NOT_NOTIFIED.log(log, "sweep", "a quota", error)
 
 
-def _ready(now: datetime) -> "QuerySet[Job]":
+def _ready_jobs(now: datetime) -> "QuerySet[Job]":
     ready = Job.objects.filter(status=Status.READY)
     return ready.exclude(not_before__gt=now).exclude(campaign__send_at__gt=now)
 
@@ -149,19 +151,19 @@ def dispatch_these(job_ids: Iterable[int]) -> Dispatched:
     """Dispatch the RENDERED jobs among these, and the READY ones with their time reached."""
     now, ids = timezone.now(), list(job_ids)
     rendered = Job.objects.filter(status=Status.RENDERED, id__in=ids)
-    return _all(rendered, now, BATCH) + dispatch_ready(ids, now=now)
+    return _dispatch_all_vendors(rendered, now, BATCH) + dispatch_ready(ids, now=now)
 
 
-def pending(jobs: "QuerySet[Job] | None" = None) -> Dispatched:
-    """Return what `dispatch` would do now, without changing anything."""
-    small = leaf(F("vendor__small_audience_threshold"))
-    rows = _rendered(jobs).filter(_may_go()).order_by().values("vendor")
+def preview_dispatch(jobs: "QuerySet[Job] | None" = None) -> Dispatched:
+    """Return what `dispatch_rendered` would do now, without changing anything."""
+    small = leaf_condition(F("vendor__small_audience_threshold"))
+    rows = _rendered_jobs(jobs).filter(_may_dispatch()).order_by().values("vendor")
     counts = rows.annotate(leaves=Count("id", filter=small), parents=Count("id", filter=~small))
     found = (Dispatched(row["leaves"], row["parents"], frozenset([row["vendor"]])) for row in counts)
     return sum(found, start=Dispatched())
 
 
-def _may_go() -> Q:
+def _may_dispatch() -> Q:
     """Match jobs that may be dispatched; not rendered ones whose campaign still waits for approval.
 
     Once approved by day, those wait for the night intended for them. Past its deadline such a job is dispatched, so
@@ -172,13 +174,13 @@ def _may_go() -> Q:
     return ports.gates.may_go() & (~Q(undecided, status=Status.RENDERED) | Q(late))
 
 
-def _rendered(jobs: "QuerySet[Job] | None") -> "QuerySet[Job]":
+def _rendered_jobs(jobs: "QuerySet[Job] | None") -> "QuerySet[Job]":
     return (Job.objects.all() if jobs is None else jobs).filter(status=Status.RENDERED)
 
 
-def _all(waiting: "QuerySet[Job]", now: datetime, batch: int) -> Dispatched:
+def _dispatch_all_vendors(waiting: "QuerySet[Job]", now: datetime, batch: int) -> Dispatched:
     vendors = Vendor.objects.filter(pk__in=waiting.order_by().values("vendor"))
-    return sum((done for one in vendors for done in in_batches(waiting, one, now, batch)), start=Dispatched())
+    return sum((done for one in vendors for done in dispatch_in_batches(waiting, one, now, batch)), start=Dispatched())
 
 
 def notify_vendors(vendor_ids: Iterable[int], **options: Any) -> None:
@@ -189,7 +191,7 @@ def notify_vendors(vendor_ids: Iterable[int], **options: Any) -> None:
 
 def notify_queue(vendor_id: int, queue: str, **options: Any) -> None:
     """Wake the mailcasters of one vendor without reading its row."""
-    _notify("cast", vendor_id, queue, queue=queue, **options)
+    _notify_worker("cast", vendor_id, queue, queue=queue, **options)
 
 
 def wake_vendor(vendor_id: int, slug: str) -> None:
@@ -214,16 +216,16 @@ def _notify_alone(vendor_id: int, slug: str) -> None:
 
 def dispatch_later(job_id: int, at: datetime) -> None:
     """Notify of a READY job at that time; the waiter keeps notifications for the far future (document 004)."""
-    _notify("dispatch_one", job_id, f"job_id={job_id}", eta=at)
+    _notify_worker("dispatch_one", job_id, f"job_id={job_id}", eta=at)
 
 
-def shown(text: str) -> dict[str, Any]:
+def flower_options(text: str) -> dict[str, Any]:
     """Return the option that makes Flower show this text instead of bare ids."""
     return {"argsrepr": f"({shorten(text, MOST_SHOWN)})"}
 
 
-def _notify(task: str, id: int, text: str, **options: Any) -> None:
+def _notify_worker(task: str, id: int, text: str, **options: Any) -> None:
     try:
-        current_app.send_task(f"campaigns.tasks.{task}", (id,), ignore_result=True, **shown(text), **options)
+        current_app.send_task(f"campaigns.tasks.{task}", (id,), ignore_result=True, **flower_options(text), **options)
     except OperationalError as error:
         alarms.TASK_NOT_NOTIFIED.log(log, task, text, error)

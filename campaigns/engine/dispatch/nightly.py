@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 from django.db.models import Q
 
-from campaigns.engine.dispatch.dispatcher import BATCH, Dispatched, in_batches
+from campaigns.engine.dispatch.dispatcher import BATCH, Dispatched, dispatch_in_batches
 from campaigns.models import DispatchRun, Job
 from campaigns.models.states import Status
 from vendors import alarms
@@ -41,14 +41,14 @@ class NextNight:
     lost: Run | None = None
 
 
-def coming(vendor: Vendor, runs: Iterable[Run], now: datetime) -> NextNight | None:
+def find_next_night(vendor: Vendor, runs: Iterable[Run], now: datetime) -> NextNight | None:
     """Return the next run still to come or to be finished, or None if the vendor dispatches on no weekday. Pure.
 
     runs: those of the last LOOK_BACK days. A date has one run (promise P6). If it is over and the vendor's hour is then
     moved to later that day, the next run is on the next day.
     """
     zone, known = ZoneInfo(vendor.time_zone), {run.day: run for run in runs}
-    latest = due(vendor, now)
+    latest = latest_due_run(vendor, now)
     lost: Run | None = None
     if latest:
         run = known.get(latest[0])
@@ -59,7 +59,7 @@ def coming(vendor: Vendor, runs: Iterable[Run], now: datetime) -> NextNight | No
     today = now.astimezone(zone).date()
     for ahead in range(LOOK_BACK):
         day = today + timedelta(days=ahead)
-        at = moment(day, vendor.dispatch_at, zone)
+        at = moment_in_utc(day, vendor.dispatch_at, zone)
         if at is None or at <= now or day.isoweekday() not in vendor.weekdays:
             continue
         if run := known.get(day):
@@ -69,7 +69,7 @@ def coming(vendor: Vendor, runs: Iterable[Run], now: datetime) -> NextNight | No
     return None
 
 
-def due(vendor: Vendor, now: datetime) -> tuple[date, datetime] | None:
+def latest_due_run(vendor: Vendor, now: datetime) -> tuple[date, datetime] | None:
     """Return the local date and the moment (UTC) of the vendor's latest due run. Pure.
 
     None: no run was due in the last LOOK_BACK days or since the vendor was created.
@@ -79,20 +79,20 @@ def due(vendor: Vendor, now: datetime) -> tuple[date, datetime] | None:
     latest = now.astimezone(zone).date() + timedelta(days=1)
     for back in range(LOOK_BACK):
         day = latest - timedelta(days=back)
-        at = moment(day, vendor.dispatch_at, zone)
+        at = moment_in_utc(day, vendor.dispatch_at, zone)
         if at is not None and at <= now and day.isoweekday() in vendor.weekdays:
             return None if vendor.created_at and at < vendor.created_at else (day, at)
     return None
 
 
-def moment(day: date, at: time, zone: ZoneInfo) -> datetime | None:
+def moment_in_utc(day: date, at: time, zone: ZoneInfo) -> datetime | None:
     """Return that local time in UTC; None if the zone skipped the date (Apia, 30 December 2011)."""
-    if _first(day, time.min, zone).astimezone(zone).date() != day:
+    if _find_first_moment(day, time.min, zone).astimezone(zone).date() != day:
         return None
-    return _first(day, at, zone)
+    return _find_first_moment(day, at, zone)
 
 
-def _first(day: date, at: time, zone: ZoneInfo) -> datetime:
+def _find_first_moment(day: date, at: time, zone: ZoneInfo) -> datetime:
     """Return the first moment with this local time, or the first one after the gap that contains it."""
     local = datetime.combine(day, at)
     found = local.replace(tzinfo=zone).astimezone(UTC)  # fold=0: the first of two
@@ -108,15 +108,15 @@ def _first(day: date, at: time, zone: ZoneInfo) -> datetime:
     return after.replace(microsecond=0)
 
 
-def start(vendor: Vendor, now: datetime) -> DispatchRun | None:
+def start_due_run(vendor: Vendor, now: datetime) -> DispatchRun | None:
     """Begin the due run; return the vendor's oldest run in progress, or None.
 
     A run that did not begin within the vendor's catch-up time is marked as missed, once, and never begins. Its jobs are
     dispatched the next night, or by an operator.
     """
-    latest = due(vendor, now)
+    latest = latest_due_run(vendor, now)
     if latest:
-        _begin(vendor, *latest, now)
+        _begin_run(vendor, *latest, now)
     return (
         DispatchRun.objects.filter(vendor=vendor, started_at__isnull=False, finished_at=None)
         .order_by("local_date")
@@ -124,7 +124,7 @@ def start(vendor: Vendor, now: datetime) -> DispatchRun | None:
     )
 
 
-def _begin(vendor: Vendor, day: date, at: datetime, now: datetime) -> None:
+def _begin_run(vendor: Vendor, day: date, at: datetime, now: datetime) -> None:
     runs = DispatchRun.objects.filter(vendor=vendor, local_date=day)
     if not runs.exists():
         new = DispatchRun(vendor=vendor, local_date=day, due_at=at)
@@ -136,22 +136,22 @@ def _begin(vendor: Vendor, day: date, at: datetime, now: datetime) -> None:
         alarms.NIGHT_MISSED.log(log, vendor, day, at, now)
 
 
-def run(vendor: Vendor, now: datetime, batch: int = BATCH) -> Dispatched:
+def run_night(vendor: Vendor, now: datetime, batch: int = BATCH) -> Dispatched:
     """Begin or continue the due run: dispatch all jobs rendered before it began, the sponsors' jobs in turns.
 
     A batch and its count are one transaction, so after a crash the next trigger does the rest.
     """
     done = Dispatched()
-    while begun := start(vendor, now):
+    while begun := start_due_run(vendor, now):
         waiting = Job.objects.filter(status=Status.RENDERED, created_at__lte=begun.started_at)
-        done = sum(in_batches(waiting, vendor, now, batch, begun), start=done)
+        done = sum(dispatch_in_batches(waiting, vendor, now, batch, begun), start=done)
         DispatchRun.objects.filter(pk=begun.pk, finished_at=None).update(finished_at=now)
     return done
 
 
-def is_due(vendor: Vendor, now: datetime) -> bool:
+def is_run_due(vendor: Vendor, now: datetime) -> bool:
     """Tell if a run should be begun, finished or marked as missed; change nothing."""
-    latest = due(vendor, now)
+    latest = latest_due_run(vendor, now)
     if latest is None:
         return False
     ended = Q(finished_at__isnull=False) | Q(missed=True)

@@ -70,11 +70,11 @@ class SingleCalls:
         self.over = ""
 
     @property
-    def hold(self) -> float:
+    def hold_seconds(self) -> float:
         """Seconds after which an allowed call has certainly ended."""
         return self._adapter.deadline + SLACK
 
-    async def call(
+    async def make_call(
         self,
         units: int,
         allow: Allow,
@@ -91,13 +91,13 @@ class SingleCalls:
         longer be used. is_repeat: it sends a letter, so its answer counts for the condition and the brake. A look-up
         asks elsewhere, and proves nothing about letters.
         """
-        found = await self._permit(units, recipient)
+        found = await self._take_permits(units, recipient)
         if isinstance(found, Never):
             return NotSent(f"it costs {units}, more than the limit of {found.units}")
         if isinstance(found, ReceiversFull):
             return NotSent("its receiver's limit is used up", max(1.0, *found.full.values()), "receiver")
         scope, grant = found
-        self.probe = await brake.take_probe(self._rows, self._credential_id, self.hold) if is_repeat else None
+        self.probe = await brake.take_probe(self._rows, self._credential_id, self.hold_seconds) if is_repeat else None
         allowed = await allow(scope, grant.id)
         if not allowed:
             if self.probe is not None:
@@ -107,7 +107,7 @@ class SingleCalls:
             if allowed is None:
                 raise CredentialClosed("paused, closed or under other limits by now")
             return NotSent("not allowed any more: stopped, settled, or it took too long")
-        answer = await self._in_time(grant, start)
+        answer = await self._start_in_time(grant, start)
         await self._hand_back(self._throttle.done, scope, grant)
         if is_repeat:
             with suppress(RowsError):  # the answer is the evidence and is stored in any case
@@ -117,7 +117,7 @@ class SingleCalls:
             await tell_ended(self._rows, self._vendor_id, grant.id)
         return answer
 
-    async def _permit(self, units: int, recipient: str) -> tuple[Scope, Grant] | Never | ReceiversFull:
+    async def _take_permits(self, units: int, recipient: str) -> tuple[Scope, Grant] | Never | ReceiversFull:
         """Take permits of the vendor, and with the same question of the receiver, if that has limits.
 
         Without room there only this doubt waits.
@@ -129,7 +129,7 @@ class SingleCalls:
             if scope.destination != self._destination:
                 raise CredentialClosed(Said("its vendor is called elsewhere, or as somebody else, by now"))
             try:
-                answer = await self._ask(scope, units, receiver_of(recipient) if recipient else "")
+                answer = await self._ask_throttle(scope, units, receiver_of(recipient) if recipient else "")
                 if isinstance(answer, Lost):
                     await rebuild_lost(scope)  # no sender has asked since the window was lost
             except ThrottleUnreachable as error:
@@ -139,21 +139,21 @@ class SingleCalls:
             if isinstance(answer, Never | ReceiversFull):
                 return answer
             if not isinstance(answer, Lost):
-                await self._wait(answer)
+                await self._wait_for_permit(answer)
         raise CredentialClosed("rate limit reached")
 
-    async def _ask(self, scope: Scope, units: int, receiver: str) -> AcquireResult:
+    async def _ask_throttle(self, scope: Scope, units: int, receiver: str) -> AcquireResult:
         smallest = scope.smallest_of(receiver)
         if smallest is None:
-            return await self._throttle.acquire(scope, units, self.hold, units)
+            return await self._throttle.acquire(scope, units, self.hold_seconds, units)
         if smallest == 0:
             return ReceiversFull({receiver: RETRY_DEFAULT})
         dearest = scope.dearest_for(receiver)
         if dearest is not None and units > dearest:
             return Never(dearest)
-        return await self._throttle.acquire(scope, units, self.hold, units, letters=[(receiver, units)])
+        return await self._throttle.acquire(scope, units, self.hold_seconds, units, letters=[(receiver, units)])
 
-    async def _wait(self, answer: Any) -> None:
+    async def _wait_for_permit(self, answer: Any) -> None:
         """Wait for a permit due soon; a sender may still take it first."""
         if not isinstance(answer, Wait) or answer.seconds > self._patience:
             raise CredentialClosed("rate limit reached")
@@ -166,7 +166,7 @@ class SingleCalls:
         except ThrottleUnreachable:  # they expire anyway
             alarms.PERMITS_NOT_RETURNED.log(log, self._vendor_id)
 
-    async def _in_time(self, grant: Grant, start: Callable[[], Awaitable[SingleOutcome]]) -> SingleOutcome:
+    async def _start_in_time(self, grant: Grant, start: Callable[[], Awaitable[SingleOutcome]]) -> SingleOutcome:
         if time.monotonic() > grant.deadline - self._adapter.deadline:
             return NotSent("its permit was too old to start a call")
         try:
@@ -194,18 +194,18 @@ class SingleCalls:
         """Pause or close the credential if the answer says so, as a stream does."""
         if not isinstance(answer, InDoubt | NotSent):
             self._unanswered = 0
-            await limits.reached(self._rows, self._credential_id)
-            await limits.served(self._rows, self._credential_id)
+            await limits.record_reached(self._rows, self._credential_id)
+            await limits.record_good_answer(self._rows, self._credential_id)
         elif isinstance(answer, NotSent) and answer.scope in ("receiver", "sender"):
             self._unanswered = 0  # the streams let the receiver or the campaign wait
         elif answer.pause:
-            await limits.pause(self._rows, self._credential_id, answer.reason)
+            await limits.pause_credential(self._rows, self._credential_id, answer.reason)
             self.over = answer.reason
         elif isinstance(answer, NotSent) and answer.scope == "credential":
             if answer.retry_after is None:
                 await limits.back_off(self._rows, self._credential_id)
             else:
-                await limits.close(self._rows, self._credential_id, answer.retry_after)
+                await limits.close_credential(self._rows, self._credential_id, answer.retry_after)
             self.over = answer.reason
         else:
             self._unanswered += 1

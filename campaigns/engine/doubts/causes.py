@@ -61,7 +61,7 @@ class Cause:
         return named if self.seen is None else f"{named} {self.seen}"
 
 
-def named(key: str) -> Cause:
+def parse_cause(key: str) -> Cause:
     """Parse a key. Raises ValueError."""
     parts = key.split(" ", 3)
     if len(parts) < 3 or not parts[0].isdecimal() or len(parts[0]) > 18:
@@ -94,7 +94,7 @@ WHERE = {
 }
 
 
-def of(look: DoubtLook, texts: bool = True) -> list[Cause]:
+def list_causes(look: DoubtLook, texts: bool = True) -> list[Cause]:
     """Return the causes with one statement, the largest first, at most SHOWN + 1.
 
     texts: whether to tell causes apart by the vendor's text, which may contain an address.
@@ -133,7 +133,7 @@ def messages_of(cause: Cause) -> "QuerySet[Message]":
     return rows.filter(Exists(around.exclude(status__in=PARENTS))).order_by("id")
 
 
-def version(rows: "QuerySet[Any]") -> tuple[list[int], str]:
+def version_of_messages(rows: "QuerySet[Any]") -> tuple[list[int], str]:
     """Return the messages' ids, and a text that changes with them and so identifies what a page has shown."""
     found = list(rows.values_list("pk", "resend_no"))
     return [pk for pk, _ in found], f"{len(found)}-{hashlib.blake2b(repr(found).encode(), digest_size=9).hexdigest()}"

@@ -13,7 +13,7 @@ import orjson
 from psycopg import AsyncConnection
 
 from campaigns.engine.failover import guard
-from campaigns.engine.lifecycle import holding
+from campaigns.engine.lifecycle import execute_holding
 from campaigns.engine.routes import whose
 from campaigns.engine.suppressed import HOLDS_ASKED
 from campaigns.models import Campaign, Identity
@@ -50,11 +50,11 @@ class Doubt:
     suppressed: str | None = None
 
     @property
-    def reference(self) -> str:
+    def vendor_reference(self) -> str:
         return f"{self.uuid}-{self.resend_no}"
 
     @property
-    def asking(self) -> dict[str, Any]:
+    def asking_params(self) -> dict[str, Any]:
         """The parameters of suppressed.HOLDS_ASKED."""
         return {"sponsor": self.sponsor_id, "topic": self.topic_id, "transactional": self.transactional}
 
@@ -87,19 +87,21 @@ WHERE m.in_doubt_at IS NOT NULL AND m.settle_at <= clock_timestamp() AND c.id = 
 REASON = f"SELECT min(s.reason) FROM campaigns_suppression s WHERE s.digest = %(digest)s AND {HOLDS_ASKED}"
 
 
-async def due(connection: AsyncConnection[Any], credential_id: int, most: int, lease: float) -> list[Doubt]:
+async def lease_due_doubts(
+    connection: AsyncConnection[Any], credential_id: int, most: int, lease: float
+) -> list[Doubt]:
     """Lease due doubts for `lease` seconds, except those called at another destination."""
     cursor = await connection.execute(DUE, {"credential": credential_id, "most": most, "lease": lease})
     return [Doubt(*row) for row in await cursor.fetchall()]
 
 
-async def compared(connection: AsyncConnection[Any], doubt: Doubt, digest: int) -> Doubt:
+async def compare_suppressions(connection: AsyncConnection[Any], doubt: Doubt, digest: int) -> Doubt:
     """Return the doubt with the digest of its recipient and the reason the recipient is suppressed, if any."""
-    [(reason,)] = await (await connection.execute(REASON, {"digest": digest, **doubt.asking})).fetchall()
+    [(reason,)] = await (await connection.execute(REASON, {"digest": digest, **doubt.asking_params})).fetchall()
     return replace(doubt, digest=digest, suppressed=reason)
 
 
-async def still_due(connection: AsyncConnection[Any], doubts: Sequence[Doubt]) -> None:
+async def give_doubts_back(connection: AsyncConnection[Any], doubts: Sequence[Doubt]) -> None:
     """Give back doubts nobody asked about; they are due again now."""
     await connection.execute(
         "UPDATE campaigns_message SET settle_at = clock_timestamp() WHERE id = ANY(%s) AND in_doubt_at IS NOT NULL",
@@ -112,7 +114,7 @@ ABOUT = ("sponsor_id", "topic_id", "transactional", "identity_id")
 NEEDED = (*CONTENT, *ABOUT, "deadline", "send_at", "hours_from", "hours_to", "each_from", "each_to", "time_zone")
 
 
-async def campaign(connection: AsyncConnection[Any], doubt: Doubt) -> tuple[Campaign, datetime]:
+async def load_campaign_and_time(connection: AsyncConnection[Any], doubt: Doubt) -> tuple[Campaign, datetime]:
     """Load the doubt's campaign with the columns that a call needs, and the database's time."""
     statement = f"SELECT {', '.join(NEEDED)}, clock_timestamp() FROM campaigns_campaign WHERE id = %s"
     row = await (await connection.execute(statement, [doubt.campaign_id])).fetchone()
@@ -120,7 +122,7 @@ async def campaign(connection: AsyncConnection[Any], doubt: Doubt) -> tuple[Camp
     *values, now = row
     found = Campaign(pk=doubt.campaign_id, **dict(zip(NEEDED, values, strict=True)))
     if found.identity_id:
-        found.identity = await _identity(connection, found.identity_id)
+        found.identity = await _load_origin(connection, found.identity_id)
     return found, now
 
 
@@ -128,7 +130,7 @@ OF_MAIL = ("from_address", "from_name", "reply_to", "return_path", "verp", "dkim
 ORIGIN = (*OF_MAIL, "channel", "sender_id", "numbers")
 
 
-async def _identity(connection: AsyncConnection[Any], identity_id: int) -> Identity:
+async def _load_origin(connection: AsyncConnection[Any], identity_id: int) -> Identity:
     statement = f"SELECT {', '.join(ORIGIN)} FROM campaigns_identity WHERE id = %s"
     row = await (await connection.execute(statement, [identity_id])).fetchone()
     assert row is not None, "identities with campaigns are never deleted"
@@ -220,7 +222,7 @@ REPEAT = CALL.format(
 FOR_EVER = 1e10  # seconds
 
 
-async def look_up(
+async def allow_look_up(
     connection: AsyncConnection[Any], scope: Scope, doubt: Doubt, hold: float, *, grant: str | None = None
 ) -> bool | None:
     """Allow a look-up and write it to the ledger. False: the doubt is settled. None: the vendor may not be called.
@@ -228,10 +230,10 @@ async def look_up(
     grant: identifies the ledger row for calls.tell_ended.
     """
     reaches = _ledger_of(scope, {})
-    return await _call(connection, LOOK_UP, scope, doubt, hold, (), units=1, grant=grant, receivers=reaches)
+    return await _run_allowing(connection, LOOK_UP, scope, doubt, hold, (), units=1, grant=grant, receivers=reaches)
 
 
-async def repeat(
+async def allow_repeat(
     connection: AsyncConnection[Any],
     scope: Scope,
     doubt: Doubt,
@@ -246,15 +248,15 @@ async def repeat(
     """Allow a repeat and write it to the ledger. False: it may not be repeated. None: the vendor may not be called.
 
     closes: the end of the time in which the campaign may be called. young: the first call must be younger than this
-    many seconds; None: that call was disproved. grant: as in `look_up`. probe: the probe taken for this call, if the
-    credential is braked (vendors/condition/brake.py).
+    many seconds; None: that call was disproved. grant: as in `allow_look_up`. probe: the probe taken for this call, if
+    the credential is braked (vendors/condition/brake.py).
     """
     receiver = receiver_of(doubt.recipient)
     params = {
         "units": units, "closes": closes, "proved": young is None, "young": min(young or 0.0, FOR_EVER),
         "receivers": _ledger_of(scope, {receiver: units}), "receiver": receiver, "probe": probe,
     }  # fmt: skip
-    return await _call(connection, REPEAT, scope, doubt, hold, [doubt.id], grant=grant, **params)
+    return await _run_allowing(connection, REPEAT, scope, doubt, hold, [doubt.id], grant=grant, **params)
 
 
 def _ledger_of(scope: Scope, units: Mapping[str, int]) -> str | None:
@@ -263,7 +265,7 @@ def _ledger_of(scope: Scope, units: Mapping[str, int]) -> str | None:
     return orjson.dumps(known).decode() if known else None
 
 
-async def _call(
+async def _run_allowing(
     connection: AsyncConnection[Any],
     statement: str,
     scope: Scope,
@@ -276,15 +278,15 @@ async def _call(
     params = {
         "vendor": scope.vendor_id, "credential": scope.credential_id, "generation": scope.generation,
         "limits_version": scope.limits_version, "destination": scope.destination, "hold": hold, "id": doubt.id,
-        "resend_no": doubt.resend_no, "sent_at": doubt.sent_at, "digest": doubt.digest, **doubt.asking, **more,
+        "resend_no": doubt.resend_no, "sent_at": doubt.sent_at, "digest": doubt.digest, **doubt.asking_params, **more,
     }  # fmt: skip
-    row = await (await holding(connection, statement, params, messages=held)).fetchone()
+    row = await (await execute_holding(connection, statement, params, messages=held)).fetchone()
     assert row is not None
     is_open, ours = row
     return ours if is_open else None
 
 
-async def disprove(connection: AsyncConnection[Any], doubt: Doubt) -> None:
+async def record_disproved(connection: AsyncConnection[Any], doubt: Doubt) -> None:
     """Record that the look-up did not find the call."""
     await connection.execute(
         "UPDATE campaigns_message SET disproved = sent_at, error_sub_type = 'look-up: the vendor does not have it'"
@@ -300,6 +302,8 @@ WHERE id = %(id)s AND in_doubt_at IS NOT NULL
 """
 
 
-async def later(connection: AsyncConnection[Any], doubt: Doubt, seconds: float | None, note: str | None) -> None:
+async def postpone_doubt(
+    connection: AsyncConnection[Any], doubt: Doubt, seconds: float | None, note: str | None
+) -> None:
     """Keep the doubt and make it due in this many seconds; None: only an operator can settle it."""
     await connection.execute(LATER, {"id": doubt.id, "wait": seconds, "note": note and note[:255]})

@@ -28,8 +28,8 @@ def list_doubts(job: Job | None = None, jobs: "QuerySet[Job] | None" = None) -> 
     if job:
         rows = rows.filter(id__gte=job.first_message, id__lt=job.end)
     if jobs is not None:
-        rows = rows.filter(Exists(_around(jobs)))
-    leaf = _around(Job.objects.all()).exclude(status__in=PARENTS)
+        rows = rows.filter(Exists(_jobs_around_message(jobs)))
+    leaf = _jobs_around_message(Job.objects.all()).exclude(status__in=PARENTS)
     rows = rows.select_related("campaign__sponsor")
     rows = rows.defer("params", "campaign__subject", "campaign__body")
     by = Subquery(leaf.values("vendor__slug")[:1])
@@ -37,7 +37,7 @@ def list_doubts(job: Job | None = None, jobs: "QuerySet[Job] | None" = None) -> 
     return rows.annotate(leaf=Subquery(leaf.values("pk")[:1]), goes_by=by, calls_at=calls_at).order_by("id")
 
 
-def _around(jobs: "QuerySet[Job]") -> "QuerySet[Job]":
+def _jobs_around_message(jobs: "QuerySet[Job]") -> "QuerySet[Job]":
     """Select those jobs that contain the message of the outer query."""
     of_campaign = jobs.filter(campaign=OuterRef("campaign"), first_message__lte=OuterRef("id"))
     return of_campaign.filter(size__gt=OuterRef("id") - F("first_message"))
@@ -83,7 +83,7 @@ class Resolved:
 
 
 @transaction.atomic
-def resolve(message_ids: Iterable[int], decision: str, reason: str, by: str) -> Resolved:
+def resolve_doubts(message_ids: Iterable[int], decision: str, reason: str, by: str) -> Resolved:
     """Settle doubts, all or none. Raises CannotResolve. The caller dispatches the jobs in `ready`.
 
     The decisions:
@@ -100,7 +100,7 @@ def resolve(message_ids: Iterable[int], decision: str, reason: str, by: str) -> 
     if not reason.strip():
         raise CannotResolve(Said("say why: a reason is kept with every decision"))
     lifecycle.hold_around(ids)
-    jobs = _leaves(ids)
+    jobs = _leaves_of_messages(ids)
     _all_in_doubt(ids, _lock_doubts(ids))
     if decision == Resolution.Decision.RESEND:
         _all_logged(set(jobs.values()))
@@ -110,8 +110,8 @@ def resolve(message_ids: Iterable[int], decision: str, reason: str, by: str) -> 
         with connection.cursor() as cursor:
             cursor.execute(CALLED_WHERE_IT_IS_NOW, {"ids": ids})
         return Resolved(len(ids))
-    _settle(ids, decision, reason, by)
-    return _count(jobs, decision)
+    _settle_messages(ids, decision, reason, by)
+    return _count_settled(jobs, decision)
 
 
 SETTLED_ONE = gettext_noop("job %(job)s: %(count)s message in doubt settled as %(decision)s")
@@ -130,32 +130,32 @@ HELD = gettext_noop(
 def resolve_job(job_id: int, decision: str, reason: str, by: str, seen: int | None = None) -> JobDecision:
     """Settle all doubts of a job that has ended, including those of its children.
 
-    seen: the version shown (`versions`); the verdict is STALE if another one is current. Doubts settled in
+    seen: the version shown (`count_decisions`); the verdict is STALE if another one is current. Doubts settled in
     the meantime do no harm, and new ones cannot appear until somebody sends again.
     """
-    job = decisions.hold(job_id)
+    job = decisions.hold_with_family(job_id)
     if job is None:
-        return decisions.unknown(job_id)
-    if why := decisions.busy(job, decisions.leaves_of(job)):
+        return decisions.unknown_job(job_id)
+    if why := decisions.busy_reason(job, decisions.leaves_of(job)):
         return JobDecision(job_id, Verdict.BUSY, why)
-    if seen not in (None, versions([job_id])[job_id]):
-        return decisions.stale(job_id)
+    if seen not in (None, count_decisions([job_id])[job_id]):
+        return decisions.stale_decision(job_id)
     doubts = Message.objects.filter(id__gte=job.first_message, id__lt=job.end, in_doubt_at__isnull=False)
     ids = list(doubts.values_list("pk", flat=True))
     if not ids:
         return JobDecision(
             job_id, Verdict.ALREADY, Said(gettext_noop("job %(job)s has no message in doubt"), job=str(job_id))
         )
-    done = resolve(ids, decision, reason, by)
+    done = resolve_doubts(ids, decision, reason, by)
     settled = (SETTLED_ONE, SETTLED)[done.messages != 1], (HELD_ONE, HELD)[done.messages != 1]
     message = Said(
         settled[bool(done.held)], job=str(job_id), count=done.messages,
-        decision=Said(Resolution.Decision(decision).label), jobs=_list(done.held),
+        decision=Said(Resolution.Decision(decision).label), jobs=_join_ids(done.held),
     )  # fmt: skip
     return JobDecision(job_id, Verdict.DONE, message, done.messages, done.ready)
 
 
-def versions(job_ids: Iterable[int]) -> Counter[int]:
+def count_decisions(job_ids: Iterable[int]) -> Counter[int]:
     """Return a number for each job that grows with every decision to resend it or a child of it."""
     asked = list(job_ids)
     own = dict(Job.objects.filter(pk__in=asked).values_list("pk", "revision"))
@@ -182,7 +182,7 @@ FROM campaigns_campaign c WHERE m.id = ANY(%(ids)s) AND m.in_doubt_at IS NOT NUL
 """
 
 
-def _leaves(ids: Sequence[int]) -> dict[int, int]:
+def _leaves_of_messages(ids: Sequence[int]) -> dict[int, int]:
     """Return {message: its leaf}."""
     with connection.cursor() as cursor:
         cursor.execute(LEAVES, {"ids": list(ids), "parents": list(PARENTS)})
@@ -221,7 +221,7 @@ def _all_in_doubt(ids: Sequence[int], doubted: set[int]) -> None:
         return
     known = set(Message.objects.filter(pk__in=ids).values_list("pk", flat=True))
     faults = (("no such message", set(ids) - known), ("not in doubt", known - doubted))
-    reasons = [f"{reason}: {_list(missing)}" for reason, missing in faults if missing]
+    reasons = [f"{reason}: {_join_ids(missing)}" for reason, missing in faults if missing]
     raise CannotResolve("; ".join(reasons) + "; nothing was changed")
 
 
@@ -229,11 +229,12 @@ def _all_logged(job_ids: set[int]) -> None:
     running = Job.objects.filter(pk__in=job_ids).exclude(status=Status.LOGGED).values_list("pk", flat=True)
     if running:
         raise CannotResolve(
-            Said("still being sent or finalised: job %(jobs)s; try again in a moment", jobs=_list(running)), later=True
+            Said("still being sent or finalised: job %(jobs)s; try again in a moment", jobs=_join_ids(running)),
+            later=True,
         )
 
 
-def _settle(ids: Sequence[int], decision: str, reason: str, by: str) -> None:
+def _settle_messages(ids: Sequence[int], decision: str, reason: str, by: str) -> None:
     rows = Message.objects.filter(pk__in=ids)
     if decision == Resolution.Decision.SENT:
         rows.update(
@@ -244,7 +245,7 @@ def _settle(ids: Sequence[int], decision: str, reason: str, by: str) -> None:
             error_sub_type=None,
             cause=None,
         )
-        ground_truth.charge(ids)
+        ground_truth.charge_settled(ids)
     elif decision == Resolution.Decision.FAILED:
         rows.update(
             error_code="person",
@@ -269,7 +270,7 @@ def _settle(ids: Sequence[int], decision: str, reason: str, by: str) -> None:
         )
 
 
-def _count(jobs: dict[int, int], decision: str) -> Resolved:
+def _count_settled(jobs: dict[int, int], decision: str) -> Resolved:
     """Update the jobs' counters, and reopen those without other open messages."""
     numbers = Counter(jobs.values())
     settled: dict[str, Any] = {
@@ -304,6 +305,6 @@ FROM (
 """
 
 
-def _list(ids: Iterable[int]) -> str:
+def _join_ids(ids: Iterable[int]) -> str:
     ordered = sorted(ids)
     return ", ".join(map(str, ordered[:SHOWN])) + (f" and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else "")

@@ -33,21 +33,21 @@ PATIENCE = 1.0  # seconds for Redis's answer to a page
 UNTIL = gettext_noop("%(why)s, until %(at)s at the latest")
 
 
-def compare() -> Said | None:
+def compare_after_crash() -> Said | None:
     """Compare if PostgreSQL has crashed. Returns the reason calls still may not start, or None.
 
     Raises ThrottleUnreachable: without Redis there is nothing to compare, and no permit.
     """
     with transaction.atomic():
         store = Store.objects.select_for_update(skip_locked=True).first()
-        why = guard.halted()
+        why = guard.halt_reason()
         if store is None or why != guard.CRASHED:  # another process is comparing
             return why
-        since, open_calls = _since(store.adopted_at), 0
+        since, open_calls = _complete_since(store.adopted_at), 0
         with redis_clients.make_client(settings.REDIS_URL) as redis:
             throttle = Throttle(redis)
             for vendor in Vendor.objects.order_by("pk"):
-                unknown = _unknown(throttle, vendor, since)
+                unknown = _unknown_grants(throttle, vendor, since)
                 if lost := [one for one in unknown if one.is_used]:
                     calls = sum(one.units for one in lost)
                     alarms.COMMITS_LOST.log(log, vendor.slug, calls)
@@ -66,11 +66,11 @@ def name_end(why: Said) -> Said:
 
     The comparison ends with the last call that may be open.
     """
-    end = _last_end() if why == guard.CRASHED else None
+    end = _latest_call_end() if why == guard.CRASHED else None
     return Said(UNTIL, why=why, at=f"{timezone.localtime(end):%H:%M:%S}") if end else why
 
 
-def _last_end() -> datetime | None:
+def _latest_call_end() -> datetime | None:
     """Return the latest possible end of the calls in flight; None if there is none, or Redis does not answer."""
     vendors = [(Scope(pk, 0, 0), 1) for pk in Vendor.objects.values_list("pk", flat=True)]
     found: list[tuple[list[float], list[float]]] = []
@@ -80,14 +80,14 @@ def _last_end() -> datetime | None:
     return max((end for end in ends if end > timezone.now()), default=None)
 
 
-def _since(adopted: datetime) -> datetime:
+def _complete_since(adopted: datetime) -> datetime:
     """Return the time since which every claimed grant is in the ledger; older rows may have been deleted."""
     oldest = Usage.objects.aggregate(oldest=Min("until"))["oldest"]
     recent = timezone.now() - LEDGER
     return max(adopted, min(recent, oldest + CLOCKS) if oldest else recent)
 
 
-def _unknown(throttle: Throttle, vendor: Vendor, since: datetime) -> list[Granted]:
+def _unknown_grants(throttle: Throttle, vendor: Vendor, since: datetime) -> list[Granted]:
     """Return grants missing from the ledger, of any generation, because the rows may have lost the newest one.
 
     Returns none if Redis has forgotten its grants: then a witness is missing.

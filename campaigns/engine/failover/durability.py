@@ -92,7 +92,7 @@ def remedy_of(row: dict[str, str]) -> Said:
     return Said(SET, setting=row["setting"], value="off" if row["value"] == "on" else "on")
 
 
-def of_postgres() -> list[Weakness]:
+def postgres_weaknesses() -> list[Weakness]:
     """Return the weaknesses of the PostgreSQL on this thread's connection. Raises Django's database errors."""
     with connection.cursor() as cursor:
         cursor.execute(LOSING, {})
@@ -101,12 +101,12 @@ def of_postgres() -> list[Weakness]:
         asynchronous, followed = cursor.fetchone()
     refused = not settings.STORES_MAY_LOSE
     found = [Weakness(row["loses"], sentence_of(row), remedy_of(row), refused) for row in rows]
-    if asynchronous and (sentence := _expected(followed)):
+    if asynchronous and (sentence := _expected_failover(followed)):
         found.append(Weakness("standby", sentence, WAIT_FOR_ONE, False))
     return found
 
 
-def _expected(followed: bool) -> Said | None:
+def _expected_failover(followed: bool) -> Said | None:
     """Return the sentence if a failover is to be expected here."""
     if followed:
         return FOLLOWED
@@ -115,12 +115,12 @@ def _expected(followed: bool) -> Said | None:
     return SEVERAL if several else None
 
 
-def of_redis() -> Iterator[Weakness]:
+def redis_weaknesses() -> Iterator[Weakness]:
     """Yield a weakness if Redis loses its data in a restart; nothing if it does not answer or hides its settings."""
     if redis_clients.keeps_data(settings.REDIS_URL, SECONDS) is False:
         yield Weakness("redis", EMPTIED, KEEP, False)
 
 
-def weaknesses() -> list[Weakness]:
+def list_weaknesses() -> list[Weakness]:
     """Return all weaknesses, refused ones first."""
-    return sorted([*of_postgres(), *of_redis()], key=lambda one: not one.refused)
+    return sorted([*postgres_weaknesses(), *redis_weaknesses()], key=lambda one: not one.refused)

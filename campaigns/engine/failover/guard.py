@@ -65,16 +65,16 @@ OTHER_TABLES = Said("the schema does not match this version of the program: mana
 
 
 @cache
-def migrations() -> dict[str, list[str]]:
+def list_migrations() -> dict[str, list[str]]:
     """Return the migrations of each of our apps in this version of the program, in order."""
     paths = {name: Path(apps.get_app_config(name).path, "migrations") for name in OURS}
     return {name: sorted(one.stem for one in path.glob("0*.py")) for name, path in paths.items()}
 
 
 @cache
-def tables() -> str:
+def newest_migrations() -> str:
     """Return the newest migration of each of our apps in this version of the program."""
-    return " ".join(f"{name}.{known[-1]}" for name, known in migrations().items())
+    return " ".join(f"{name}.{known[-1]}" for name, known in list_migrations().items())
 
 
 def another_version(*, to_migrate: bool = True) -> str | None:
@@ -88,8 +88,8 @@ def another_version(*, to_migrate: bool = True) -> str | None:
             return None
         cursor.execute("SELECT app, name FROM django_migrations WHERE app = ANY(%s) ORDER BY id", [list(OURS)])
         applied = cursor.fetchall()
-    unknown = [f"{app}.{name}" for app, name in applied if name not in migrations()[app]]
-    if not unknown or (not to_migrate and SINCE_0_2 in applied and unfit() is None):
+    unknown = [f"{app}.{name}" for app, name in applied if name not in list_migrations()[app]]
+    if not unknown or (not to_migrate and SINCE_0_2 in applied and tables_unfit_reason() is None):
         return None
     return f"{ANOTHER} (it has {unknown[-1]}): {NEWER if SINCE_0_2 in applied else ANEW}"
 
@@ -102,7 +102,7 @@ def has_unapplied() -> bool:
             return True
         cursor.execute("SELECT app, name FROM django_migrations WHERE app = ANY(%s)", [list(OURS)])
         applied = set(cursor.fetchall())
-    return any((app, name) not in applied for app, names in migrations().items() for name in names)
+    return any((app, name) not in applied for app, names in list_migrations().items() for name in names)
 
 
 # Replaces the timeline if a crash has lost commits, so that no PostgreSQL counts as the one that wrote the rows.
@@ -113,7 +113,7 @@ ALL = f"{STATE}, {INTACT}"
 ASK_ALL = f"SELECT {ALL} FROM campaigns_store s"
 
 
-def why_halted(
+def judge_halt(
     same: bool, fits: bool, migrating: bool, lost: bool = False, held: bool = False, intact: bool = True
 ) -> Said | None:
     """Return the reason for these answers of ASK and INTACT, or None if calls may start."""
@@ -124,7 +124,7 @@ def why_halted(
     return None if intact else CRASHED
 
 
-def halted() -> Said | None:
+def halt_reason() -> Said | None:
     """Return the reason no call may start, or None."""
     with connection.cursor() as cursor:
         try:
@@ -133,15 +133,15 @@ def halted() -> Said | None:
             if connection.in_atomic_block:
                 raise
             cursor.execute(ASK)
-        return why_halted(*map(bool, cursor.fetchone() or (False, False, False)))
+        return judge_halt(*map(bool, cursor.fetchone() or (False, False, False)))
 
 
-def unfit() -> Said | None:
+def tables_unfit_reason() -> Said | None:
     """Return the reason the tables do not match this version of the program, or None."""
     with connection.cursor() as cursor:
         cursor.execute(ASK)
         _, fits, migrating, *_ = map(bool, cursor.fetchone() or (False, False, True))
-        return why_halted(True, fits, migrating)
+        return judge_halt(True, fits, migrating)
 
 
 ADOPT = f"""
@@ -169,7 +169,7 @@ SELECT EXISTS (SELECT FROM pg_attribute
 """
 
 
-def migrated() -> None:
+def finish_migration() -> None:
     """Finish a migration: adopt PostgreSQL in a new installation, and store who may call from now on."""
     with connection.cursor() as cursor:
         cursor.execute(ADOPT)
@@ -182,7 +182,7 @@ def _has_applied(cursor: CursorWrapper) -> bool:
     return bool(cursor.fetchone()[0])
 
 
-def close() -> str | None:
+def close_before_migration() -> str | None:
     """Forbid calls before a migration. Once this has committed, no claim is made.
 
     Waits for claims under way. Returns the value for `undo_close`, or None if the table does not exist yet.
@@ -198,7 +198,7 @@ def close() -> str | None:
 
 
 def undo_close(before: str | None) -> None:
-    """Undo `close` if nothing was migrated."""
+    """Undo `close_before_migration` if nothing was migrated."""
     if before is not None:
         Store.objects.update(tables=before)
 
@@ -209,7 +209,7 @@ SELECT count(*) FROM campaigns_job WHERE status IN ('ENQUEUED', 'SENDING', 'SENT
 """
 
 
-def alive(lease: float) -> int:
+def count_live_jobs(lease: float) -> int:
     """Count jobs with a heartbeat within the lease (seconds), using columns of every version."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT to_regclass('campaigns_job') IS NOT NULL")

@@ -80,7 +80,7 @@ def find_waiting(everything: bool = True, nights: list[int] | None = None) -> Wa
         return WaitingMail(*map(int, cursor.fetchone()))
 
 
-def read() -> tuple[Mark | None, bool]:
+def read_mark() -> tuple[Mark | None, bool]:
     """Return the mark under which the rows were last written, and True if the store allows calls."""
     with connection.cursor() as cursor:
         cursor.execute(READ)
@@ -102,7 +102,7 @@ def note_mark(mark: str) -> None:
         cursor.execute(NOTE, {"mark": mark})
 
 
-def why_held() -> str | None:
+def hold_reason() -> str | None:
     """Return the reason calls are held, or None if they are not, or are halted for another reason."""
     held: dict[str, Any] | None = Store.objects.values_list("held", flat=True).first()
     return read_said(held["why"], held.get("said")) if held else None
@@ -111,7 +111,7 @@ def why_held() -> str | None:
 @transaction.atomic
 def go_on(by: Actor, reason: str, answer: str) -> None:
     """Let calls start again. answer: goes to the history. Raises NotHeld."""
-    queries.hold()
+    queries.hold_all_jobs()
     with connection.cursor() as cursor:
         cursor.execute(STILL)
         found = cursor.fetchone()
@@ -121,5 +121,5 @@ def go_on(by: Actor, reason: str, answer: str) -> None:
             cursor.execute(UNHOLD)
     if not found[0]:
         return  # the store was taken over, too: its question comes next
-    queries.adopt()
+    queries.adopt_store()
     history.record_changes(by, Store, [(1, answer)], reason)

@@ -81,9 +81,9 @@ WHOLE = DOUBT.format(
 )
 
 
-def hold() -> None:
+def hold_all_jobs() -> None:
     """Lock every job that may change, then the store, until the transaction ends: one recovery at a time."""
-    lifecycle.hold(Job.objects.filter(finished_at=None).values_list("pk", flat=True))
+    lifecycle.hold_jobs(Job.objects.filter(finished_at=None).values_list("pk", flat=True))
     list(Store.objects.select_for_update())
 
 
@@ -93,15 +93,15 @@ def doubt_granted(first: int, upto: int, end: int, units: int, at: datetime, des
     destination: where they were called, which the rows may have lost.
     """
     params = {"first": first, "upto": upto, "end": end, "units": units, "at": at, "destination": destination}
-    return _doubt(GRANTED, params)
+    return _count_doubted(GRANTED, params)
 
 
 def doubt_all(vendor_id: int, at: datetime, noticed: datetime | None, without: list[int]) -> int:
     """Put in doubt all waiting messages of the vendor's jobs, except jobs since the takeover. Returns their number."""
-    return _doubt(WHOLE, {"vendor": vendor_id, "at": at, "noticed": noticed, "without": without})
+    return _count_doubted(WHOLE, {"vendor": vendor_id, "at": at, "noticed": noticed, "without": without})
 
 
-def _doubt(statement: str, params: dict[str, Any]) -> int:
+def _count_doubted(statement: str, params: dict[str, Any]) -> int:
     with connection.cursor() as cursor:
         cursor.execute(statement, params)
         return int(cursor.fetchone()[0])
@@ -124,7 +124,7 @@ UPDATE campaigns_store SET system = {guard.SYSTEM}, timeline = {guard.TIMELINE},
 """
 
 
-def adopt() -> None:
+def adopt_store() -> None:
     """Adopt the store. Senders that begin after this make calls again.
 
     Deletes proofs of look-ups: a lost repeat may have used them.
@@ -135,15 +135,15 @@ def adopt() -> None:
     mark_intact()
 
 
-def notice() -> Said | None:
+def notice_halt() -> Said | None:
     """Return the reason no call may start, or None. Stores the time a takeover was first seen."""
-    why = guard.halted()
+    why = guard.halt_reason()
     if why in guard.FOR_A_PERSON:
         with connection.cursor() as cursor:
             cursor.execute("UPDATE campaigns_store SET noticed_at = clock_timestamp() WHERE noticed_at IS NULL")
     return why
 
 
-def noticed() -> datetime | None:
+def takeover_noticed_at() -> datetime | None:
     """Return the time the takeover was first seen."""
     return Store.objects.values_list("noticed_at", flat=True).first()

@@ -76,18 +76,20 @@ class _Undone(Exception):
     pass
 
 
-def preview(since: datetime | None = None, without: list[int] | None = None) -> list[Loss]:
-    """Show the effect of `recover` without changing anything. since: start of the backup. without: jobs left out."""
+def preview_recovery(since: datetime | None = None, without: list[int] | None = None) -> list[Loss]:
+    """Show the effect of `recover_store` without changing anything. since: start of the backup. without: jobs
+    left out.
+    """
     found: list[Loss] = []
     try:
         with transaction.atomic():
-            found = _doubts(since, without or [])
+            found = _doubt_possible_calls(since, without or [])
             raise _Undone
     except _Undone:
         return found
 
 
-def recover(
+def recover_store(
     by: Actor,
     reason: str,
     since: datetime | None = None,
@@ -96,35 +98,35 @@ def recover(
 ) -> list[Loss]:
     """Put in doubt what may have been called, adopt the store, and record who decided.
 
-    since, without: as in `preview`. shown: the version on which the decision was made. Raises Changed.
+    since, without: as in `preview_recovery`. shown: the version on which the decision was made. Raises Changed.
     """
     with transaction.atomic():
-        found = _doubts(since, without or [])
-        if since is None and needed() is None:
+        found = _doubt_possible_calls(since, without or [])
+        if since is None and person_needed_reason() is None:
             raise Changed(Said(gettext_noop("The store was recovered in the meantime: nothing was done.")))
-        if shown is not None and shown != version(found):
+        if shown is not None and shown != version_of_takeover(found):
             changed = gettext_noop(
                 "The numbers have changed since they were shown: nothing was done. Look at the new ones."
             )
             raise Changed(Said(changed))
-        failover_queries.adopt()
+        failover_queries.adopt_store()
         history.record_changes(
-            by, Store, [(1, Said(gettext_noop("recovered: %(losses)s"), losses=describe(found)))], reason
+            by, Store, [(1, Said(gettext_noop("recovered: %(losses)s"), losses=describe_losses(found)))], reason
         )
     return found
 
 
-def version(found: list[Loss]) -> str:
+def version_of_takeover(found: list[Loss]) -> str:
     """Return a text for this takeover and its numbers, to recognise a stale page."""
     adoptions = Store.objects.values_list("adoptions", flat=True).first()
-    return f"{adoptions}: {describe(found)}"
+    return f"{adoptions}: {describe_losses(found)}"
 
 
-def describe(found: list[Loss]) -> Said:
+def describe_losses(found: list[Loss]) -> Said:
     """Return one sentence for each vendor."""
     if not found:
         return Said(gettext_noop("no vendor has anything that may have been called"))
-    return Said.join_parts("; ", map(_sentence, found))
+    return Said.join_parts("; ", map(_loss_sentence, found))
 
 
 UNWITNESSED = gettext_noop(
@@ -137,34 +139,36 @@ LOST = gettext_noop(
 CALLED = gettext_noop("%(vendor)s: %(calls)s calls that the rows do not know; in doubt: %(messages)s messages")
 
 
-def _sentence(loss: Loss) -> Said:
+def _loss_sentence(loss: Loss) -> Said:
     form = (LOST if loss.lost else CALLED) if loss.witnessed else UNWITNESSED
     return Said(form, vendor=loss.vendor, calls=loss.calls, lost=loss.lost, messages=loss.messages)
 
 
-def _doubts(since: datetime | None, without: list[int]) -> list[Loss]:
-    failover_queries.hold()
+def _doubt_possible_calls(since: datetime | None, without: list[int]) -> list[Loss]:
+    failover_queries.hold_all_jobs()
     newest = Usage.objects.aggregate(newest=Max("at"))["newest"]
     begin = min((at for at in (since, newest) if at is not None), default=None)
     redis = redis_clients.make_client(settings.REDIS_URL)
     try:
-        found = [_vendor(Throttle(redis), vendor, begin, without) for vendor in Vendor.objects.order_by("pk")]
+        found = [
+            _doubt_calls_of_vendor(Throttle(redis), vendor, begin, without) for vendor in Vendor.objects.order_by("pk")
+        ]
     finally:
         redis.close()
     return [loss for loss in found if loss.calls or loss.messages]
 
 
-def _vendor(throttle: Throttle, vendor: Vendor, begin: datetime | None, without: list[int]) -> Loss:
-    trail = _record(throttle, vendor, begin)
+def _doubt_calls_of_vendor(throttle: Throttle, vendor: Vendor, begin: datetime | None, without: list[int]) -> Loss:
+    trail = _read_grant_record(throttle, vendor, begin)
     if trail is not None:
-        unknown = _unknown(vendor, trail, begin)
+        unknown = _grants_without_claim(vendor, trail, begin)
         for grant in unknown:
-            _enter(vendor, grant)
-        parts = sorted((part for grant in unknown for part in _parts(grant)), key=lambda part: part[:5])
-        doubted = sum(_doubt(part, following) for part, following in pairwise([*parts, None]) if part)
+            _enter_in_ledger(vendor, grant)
+        parts = sorted((part for grant in unknown for part in _parts_of_grant(grant)), key=lambda part: part[:5])
+        doubted = sum(_doubt_part(part, following) for part, following in pairwise([*parts, None]) if part)
         return Loss(vendor.slug, True, sum(grant.units for grant in unknown), doubted)
     at = begin or timezone.now()
-    messages = failover_queries.doubt_all(vendor.pk, at, failover_queries.noticed(), without)
+    messages = failover_queries.doubt_all(vendor.pk, at, failover_queries.takeover_noticed_at(), without)
     spans = (
         kind.objects.filter(vendor=vendor).aggregate(longest=Max("seconds"))["longest"] or 0.0
         for kind in (RateLimit, ReceiverLimit)
@@ -180,7 +184,7 @@ def _vendor(throttle: Throttle, vendor: Vendor, begin: datetime | None, without:
     return Loss(vendor.slug, False, 0, messages)
 
 
-def _record(throttle: Throttle, vendor: Vendor, begin: datetime | None) -> Trail | None:
+def _read_grant_record(throttle: Throttle, vendor: Vendor, begin: datetime | None) -> Trail | None:
     """Return the grants since the rows were complete, or None if Redis cannot say.
 
     Claims under a generation in the rows come only from grants made after it began. If the old end of the trail was cut
@@ -196,21 +200,21 @@ def _record(throttle: Throttle, vendor: Vendor, begin: datetime | None) -> Trail
     return trail if begin and oldest and oldest <= (begin - HOLD).timestamp() else None
 
 
-def _unknown(vendor: Vendor, trail: Trail, begin: datetime | None) -> list[Granted]:
+def _grants_without_claim(vendor: Vendor, trail: Trail, begin: datetime | None) -> list[Granted]:
     """Return the grants that became no claim in these rows."""
     recent = [one for one in trail.grants if one.note and (begin is None or one.at >= (begin - HOLD).timestamp())]
     known = set(Usage.objects.filter(vendor=vendor, grant__isnull=False).values_list("grant", flat=True))
     return [one for one in recent if one.id not in known]
 
 
-def _enter(vendor: Vendor, grant: Granted) -> None:
+def _enter_in_ledger(vendor: Vendor, grant: Granted) -> None:
     """Write the grant's units to the ledger."""
     at = datetime.fromtimestamp(grant.at, UTC)
     columns = {"at": at, "until": at + HOLD, "units": grant.units, "grant": grant.id}
-    Usage.objects.create(vendor=vendor, credential_id=_caller(grant)[0], **columns)
+    Usage.objects.create(vendor=vendor, credential_id=_caller_of_grant(grant)[0], **columns)
 
 
-def _caller(grant: Granted) -> tuple[int, int | None]:
+def _caller_of_grant(grant: Granted) -> tuple[int, int | None]:
     """Return the credential and the destination it called; None: noted by a version without destinations."""
     credential, _, destination = grant.note.split()[0].partition("@")
     return int(credential), int(destination) if destination else None
@@ -227,13 +231,13 @@ class _Part(NamedTuple):
     destination: int | None
 
 
-def _parts(grant: Granted) -> Iterator[_Part]:
+def _parts_of_grant(grant: Granted) -> Iterator[_Part]:
     """Yield one part for each job of the grant. The note has each job's first message, end, and wanted units.
 
     Negative units: the grant was for messages of one job out of order, and any of this range may have been called
     (claiming/receiving.py).
     """
-    (credential, destination), rest = _caller(grant), [*map(int, grant.note.split()[1:])]
+    (credential, destination), rest = _caller_of_grant(grant), [*map(int, grant.note.split()[1:])]
     if len(rest) == 2:  # of a version that claimed for one job at a time
         rest.append(grant.given)
     jobs = list(zip(rest[::3], rest[1::3], rest[2::3], strict=True))
@@ -245,7 +249,7 @@ def _parts(grant: Granted) -> Iterator[_Part]:
             yield _Part(credential, end, grant.at, first, min(share, grant.units), destination)
 
 
-def _doubt(part: _Part, following: _Part | None) -> int:
+def _doubt_part(part: _Part, following: _Part | None) -> int:
     """Put in doubt the messages that the grant was for. Returns their number."""
     upto = part.first
     if following is not None and (following.credential, following.end) == (part.credential, part.end):
@@ -254,22 +258,22 @@ def _doubt(part: _Part, following: _Part | None) -> int:
     return failover_queries.doubt_granted(part.first, upto, part.end, part.units, at, part.destination)
 
 
-def facts(loss: Loss) -> dict[str, Any]:
+def loss_facts(loss: Loss) -> dict[str, Any]:
     """Return a loss for --json."""
     return asdict(loss)
 
 
-def halt() -> Halt | None:
+def current_halt() -> Halt | None:
     """Return why nothing is called and since when, for pages, or None if calls start."""
-    why = guard.halted()
+    why = guard.halt_reason()
     if why is None:
         return None
     taken_over, held = why in (guard.TAKEN_OVER, guard.LOST), why == guard.HELD
-    since = failover_queries.noticed() if taken_over or held else None
-    return Halt(crash.name_end(why), taken_over, since, holding.why_held() if held else None)
+    since = failover_queries.takeover_noticed_at() if taken_over or held else None
+    return Halt(crash.name_end(why), taken_over, since, holding.hold_reason() if held else None)
 
 
-def needed() -> str | None:
+def person_needed_reason() -> str | None:
     """Return the reason an operator has to decide, or None: no takeover, and nothing lost in a crash."""
-    why = guard.halted()
+    why = guard.halt_reason()
     return why if why in (guard.TAKEN_OVER, guard.LOST) else None

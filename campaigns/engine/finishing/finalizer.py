@@ -14,7 +14,7 @@ from django.db.models import Exists, F, OuterRef, Q, Sum
 from django.db.models.functions import Coalesce, Now
 
 from campaigns.engine import failpoints, ground_truth, ports
-from campaigns.engine.lifecycle import CALLED, CUT_SHORT, free, hold, move, moving
+from campaigns.engine.lifecycle import CALLED, CUT_SHORT, free_jobs, hold_jobs, move, move_statement
 from campaigns.engine.merging import FORGET_CLAIMS, IN_FLIGHT
 from campaigns.models import AnswerBatch, Claim, Job
 from campaigns.models.states import PARENTS, Status
@@ -39,8 +39,8 @@ FROM campaigns_message m WHERE id >= %(first)s AND id < %(end)s
 FORGET = FORGET_CLAIMS.format(which="j.id = %(job)s AND c.job_id = j.id")
 COUNTED = ", ".join(f"{name} = %({name})s" for name in COUNTERS)
 ENDS = "mailcaster_id = NULL, not_before = NULL, waits_for = '', heartbeat_at = NULL, next_message = NULL"
-LOG = moving("log", "id = %(job)s", "finished_at = statement_timestamp()", COUNTED, ENDS)
-REQUEUE = moving("requeue", "id = %(job)s AND stopped_at IS NULL", COUNTED, ENDS)
+LOG = move_statement("log", "id = %(job)s", "finished_at = statement_timestamp()", COUNTED, ENDS)
+REQUEUE = move_statement("requeue", "id = %(job)s AND stopped_at IS NULL", COUNTED, ENDS)
 # The next sender measures the time that a message is put off from the start.
 NOT_PUT_OFF = """
 UPDATE campaigns_message SET put_off_at = NULL, call_after = NULL, cause = NULL
@@ -48,7 +48,7 @@ WHERE id >= %(first)s AND id < %(end)s AND dequeued_at IS NULL AND put_off_at IS
 """
 
 
-def finalise(job_id: int) -> bool:
+def finalise_job(job_id: int) -> bool:
     """Move SENT or STOPPED -> LOGGED if no call is open. Returns True if it did.
 
     By then all answers are in the ground truth. A SENT job becomes READY again if one of its messages waits: a sender
@@ -57,53 +57,55 @@ def finalise(job_id: int) -> bool:
     outside the transaction that locks the job.
     """
     failpoints.here("before_finalise")
-    done, suppressed = _finalise(job_id, 0)
+    done, suppressed = _finalise_once(job_id, 0)
     while done is None:
         ports.suppressions.suppress_refused(job_id)
         failpoints.here("after_suppress")
-        done, suppressed = _finalise(job_id, suppressed)
+        done, suppressed = _finalise_once(job_id, suppressed)
     failpoints.here("after_finalise")
     return done
 
 
-def _finalise(job_id: int, suppressed: int) -> tuple[bool | None, int]:
+def _finalise_once(job_id: int, suppressed: int) -> tuple[bool | None, int]:
     """Return (True if the job was logged, number of refusals to suppress). None: suppress those first."""
     with transaction.atomic(), connection.cursor() as cursor:
-        hold([job_id])
-        first, end = _one(cursor, ENDED, {"job": job_id}) or (0, 0)
-        return _log(cursor, job_id, first, end, suppressed) if end else (False, suppressed)
+        hold_jobs([job_id])
+        first, end = _fetch_first(cursor, ENDED, {"job": job_id}) or (0, 0)
+        return _log_job(cursor, job_id, first, end, suppressed) if end else (False, suppressed)
 
 
 def log_drained(job_id: int, first: int, end: int) -> bool:
-    """Move SENT -> LOGGED in the transaction that made the locked job SENT. On False, call `finalise` after it."""
+    """Move SENT -> LOGGED in the transaction that made the locked job SENT. On False, call `finalise_job` after it."""
     with connection.cursor() as cursor:
-        logged, _ = _log(cursor, job_id, first, end, 0)
+        logged, _ = _log_job(cursor, job_id, first, end, 0)
     return bool(logged)
 
 
-def _log(cursor: Any, job_id: int, first: int, end: int, suppressed: int) -> tuple[bool | None, int]:
-    """Do the work of `_finalise` for a locked job without open calls."""
+def _log_job(cursor: Any, job_id: int, first: int, end: int, suppressed: int) -> tuple[bool | None, int]:
+    """Do the work of `_finalise_once` for a locked job without open calls."""
     failpoints.here("mid_finalise")
     its = {"job": job_id, "first": first, "end": end}
-    *counted, waiting, unwanted, claimed = _one(cursor, COUNT.format(refused_so=ports.suppressions.REFUSED_SO), its)
+    *counted, waiting, unwanted, claimed = _fetch_first(
+        cursor, COUNT.format(refused_so=ports.suppressions.REFUSED_SO), its
+    )
     if unwanted > suppressed:
         return None, unwanted
     ended = {"job": job_id, **dict(zip(COUNTERS, counted, strict=True))}
     if waiting:
         cursor.execute(NOT_PUT_OFF, its)
-        if _changes(cursor, REQUEUE, ended):
+        if _has_changed(cursor, REQUEUE, ended):
             return False, suppressed
     if claimed:
         cursor.execute(FORGET, its)
-    return _changes(cursor, LOG, ended), suppressed
+    return _has_changed(cursor, LOG, ended), suppressed
 
 
-def _changes(cursor: Any, statement: str, params: dict[str, int]) -> bool:
+def _has_changed(cursor: Any, statement: str, params: dict[str, int]) -> bool:
     cursor.execute(statement, params)
     return bool(cursor.rowcount)
 
 
-def _one(cursor: Any, statement: str, params: dict[str, int]) -> Any:
+def _fetch_first(cursor: Any, statement: str, params: dict[str, int]) -> Any:
     cursor.execute(statement, params)
     return cursor.fetchone()
 
@@ -123,7 +125,7 @@ SELECT count(*), coalesce(sum(units), 0) FROM doubted
 """
 
 
-def recover(job_id: int, lease: timedelta) -> bool:
+def recover_job(job_id: int, lease: timedelta) -> bool:
     """Recover a job whose lease has expired. Its open calls become in doubt.
 
     A SENDING job becomes RECOVERING and is taken before others; a SENT or STOPPED one keeps its status and can be
@@ -131,8 +133,8 @@ def recover(job_id: int, lease: timedelta) -> bool:
     recorded. Returns False if the job is not abandoned.
     """
     with transaction.atomic():
-        hold([job_id])
-        job = Job.objects.filter(_abandoned(lease), pk=job_id).first()
+        hold_jobs([job_id])
+        job = Job.objects.filter(_abandoned_jobs(lease), pk=job_id).first()
         if job is None:
             return False
         _take_away(job)
@@ -153,7 +155,7 @@ def recover_dead(job_id: int, fences: Collection[int]) -> int | None:
 def _take_away(job: Job) -> int:
     """Take a locked job from its sender. Returns the number of open calls, now in doubt."""
     with connection.cursor() as cursor:
-        doubts, units = _one(cursor, DOUBT, {"job": job.pk, "fence": job.fence})
+        doubts, units = _fetch_first(cursor, DOUBT, {"job": job.pk, "fence": job.fence})
     failpoints.here("after_doubt")
     counted = {"in_doubt": F("in_doubt") + doubts, "units": F("units") + units}
     changes = {"fence": F("fence") + 1, "heartbeat_at": None, **counted}
@@ -163,7 +165,7 @@ def _take_away(job: Job) -> int:
     return int(doubts)
 
 
-def _abandoned(lease: timedelta) -> Q:
+def _abandoned_jobs(lease: timedelta) -> Q:
     """Match jobs whose lease has expired, and jobs with open calls but without a sender."""
     calls = Claim.objects.filter(job=OuterRef("pk"), fence=OuterRef("fence"))
     silent = Q(status__in=CALLING, heartbeat_at__lt=Now() - lease)
@@ -176,10 +178,10 @@ def merge_answers(older_than: timedelta) -> None:
     Locked jobs are skipped: the process with the lock merges their answers.
     """
     left = AnswerBatch.objects.filter(at__lt=Now() - older_than).order_by()
-    jobs = free(left.values_list("job", flat=True).distinct())
+    jobs = free_jobs(left.values_list("job", flat=True).distinct())
     for job_id in jobs:
         with transaction.atomic():
-            hold([job_id])
+            hold_jobs([job_id])
     if jobs:
         ground_truth.accept_late(jobs)
 
@@ -193,7 +195,7 @@ def finish_parent(parent_id: int) -> bool:
     in doubt may be repeated. Leaves stay unchanged.
     """
     with transaction.atomic():
-        hold([parent_id])
+        hold_jobs([parent_id])
         parent = Job.objects.filter(pk=parent_id, status__in=PARENTS).first()
         if parent is None or parent.children.exclude(status=Status.LOGGED).exists():
             return False
@@ -242,7 +244,7 @@ class JobSeen(NamedTuple):
 def look_at(job_id: int) -> JobSeen:
     """Return the current state of the job."""
     with connection.cursor() as cursor:
-        return JobSeen(*_one(cursor, SEEN, {"job": job_id}))
+        return JobSeen(*_fetch_first(cursor, SEEN, {"job": job_id}))
 
 
 def ended_by(logged: JobSeen) -> list[int]:
@@ -263,20 +265,20 @@ def jobs_to_recover(lease: timedelta) -> list[int]:
 
     Locked jobs are left out: their sender may be alive and unable to renew the lease.
     """
-    return free(Job.objects.filter(_abandoned(lease)).values_list("pk", flat=True))
+    return free_jobs(Job.objects.filter(_abandoned_jobs(lease)).values_list("pk", flat=True))
 
 
-def unstarted(lease: timedelta) -> list[Job]:
+def claim_unstarted_jobs(lease: timedelta) -> list[Job]:
     """Return jobs that a mailcaster claimed and no sender started. Only one sweep gets each, to notify again.
 
     Locked jobs are left out: their sender may be waiting for the lock.
     """
     held = Job.objects.filter(status=Status.ENQUEUED, heartbeat_at__lt=Now() - lease)
-    found = Job.objects.filter(pk__in=free(held.values_list("pk", flat=True))).select_related("vendor")
-    return [job for job in found if _touch(job)]
+    found = Job.objects.filter(pk__in=free_jobs(held.values_list("pk", flat=True))).select_related("vendor")
+    return [job for job in found if _renew_heartbeat(job)]
 
 
-def _touch(job: Job) -> bool:
+def _renew_heartbeat(job: Job) -> bool:
     """Renew the heartbeat. Returns False if another sweep was first."""
     mine = Job.objects.filter(pk=job.pk, fence=job.fence, heartbeat_at=job.heartbeat_at)
     return mine.update(heartbeat_at=Now()) == 1
@@ -284,7 +286,7 @@ def _touch(job: Job) -> bool:
 
 def jobs_to_finalise() -> list[int]:
     """Return unlocked jobs in SENT or STOPPED."""
-    return free(Job.objects.filter(status__in=(Status.SENT, Status.STOPPED)).values_list("pk", flat=True))
+    return free_jobs(Job.objects.filter(status__in=(Status.SENT, Status.STOPPED)).values_list("pk", flat=True))
 
 
 def parents_to_finish() -> list[int]:
@@ -297,7 +299,7 @@ def parents_to_finish() -> list[int]:
         children__in=Job.objects.exclude(status=Status.LOGGED).filter(parent__isnull=False)
     )
     ended = Job.objects.filter(status=Status.P_STOPPED, remaining=0, finished_at__isnull=False, size__lte=CALLED)
-    return free([*rows.values_list("pk", flat=True), *ended.values_list("pk", flat=True)])
+    return free_jobs([*rows.values_list("pk", flat=True), *ended.values_list("pk", flat=True)])
 
 
 UNWRITTEN = """

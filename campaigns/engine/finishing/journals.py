@@ -19,7 +19,7 @@ from campaigns.engine.finishing import finalizer
 from campaigns.engine.journal import reading
 from campaigns.engine.journal.file import read_identity
 from campaigns.engine.journal.reading import DeadJournal, MarkedClaim, MarkedStream
-from campaigns.engine.lifecycle import LOCKED_BRIEFLY, hold, wait_at_most
+from campaigns.engine.lifecycle import LOCKED_BRIEFLY, hold_jobs, wait_at_most
 from campaigns.engine.merging import ACCEPTED, NOT_SENT
 from campaigns.models import Job
 from vendors import alarms
@@ -116,14 +116,14 @@ def _take_over(dead: DeadJournal) -> TakenOver:
             _taken.add((dead.path.name, job_id))
     failpoints.here("before_forget_journal")
     if not left:
-        dead.forget()
+        dead.delete_file()
         _taken.difference_update([one for one in _taken if one[0] == dead.path.name])
     failpoints.here("after_forget_journal")
     return found
 
 
 def _take_job(job_id: int, claims: list[MarkedClaim], stream: MarkedStream | None, found: TakenOver) -> None:
-    if not hold([job_id]):  # merges the answers stored by the process itself
+    if not hold_jobs([job_id]):  # merges the answers stored by the process itself
         return
     with connection.cursor() as cursor:
         cursor.execute(KNOWN)
@@ -131,7 +131,7 @@ def _take_job(job_id: int, claims: list[MarkedClaim], stream: MarkedStream | Non
         if known is None:
             raise StoreHalted("calls are halted")
         adoptions = known[0]
-        batches = [batch for one in claims if (batch := _batch(one, same=one.adoptions == adoptions))]
+        batches = [batch for one in claims if (batch := _batch_row(one, same=one.adoptions == adoptions))]
         if batches:
             cursor.execute(APPEND, {"batches": orjson.dumps(batches).decode()})
         uncalled = sum(batch["kinds"].count(NOT_SENT) for batch in batches)
@@ -140,7 +140,7 @@ def _take_job(job_id: int, claims: list[MarkedClaim], stream: MarkedStream | Non
             its: dict[str, Any] = {"job": job_id, "fence": stream.fence, "noted": stream.noted, "marked": marked}
             cursor.execute(NEVER_BEGUN, its)
     failpoints.here("mid_journal")
-    hold([job_id])  # merges the answers proved by the journal
+    hold_jobs([job_id])  # merges the answers proved by the journal
     fences = {one.fence for one in (*claims, stream) if one is not None and one.adoptions == adoptions}
     doubts = finalizer.recover_dead(job_id, fences)
     found.answers += sum(len(one.answers) for one in claims)
@@ -150,7 +150,7 @@ def _take_job(job_id: int, claims: list[MarkedClaim], stream: MarkedStream | Non
         found.doubts += doubts
 
 
-def _batch(claim: MarkedClaim, *, same: bool) -> dict[str, Any] | None:
+def _batch_row(claim: MarkedClaim, *, same: bool) -> dict[str, Any] | None:
     """Return the row of AnswerBatch. same: the store was not taken over since; else only acceptances count.
 
     After a takeover the store may lack a later call of the same messages.
@@ -184,14 +184,14 @@ class JournalWatch:
 
     def __init__(self) -> None:
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="journals", daemon=True)
+        self._thread = threading.Thread(target=self._watch_journals, name="journals", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         self._over.set()
         self._thread.join(CLOSE_SECONDS)
 
-    def _look(self) -> None:
+    def _watch_journals(self) -> None:
         said = ""
         while not self._over.is_set():
             try:

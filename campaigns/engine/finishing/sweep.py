@@ -39,37 +39,37 @@ class Swept:
     nights_due: list[int]
 
 
-def sweep(lease: timedelta) -> Swept:
+def run_sweep(lease: timedelta) -> Swept:
     """Do all overdue work. Concurrent sweeps do no harm: each step is a conditional statement.
 
     Locked rows are left to the next sweep; waiting for one lock would delay all the other work.
     """
-    if (why := _notice()) is not None:
+    if (why := _start_refusal()) is not None:
         alarms.NOTHING_CALLED.log(log, why)
     taken = journals.read_journals()
-    recovered = [job_id for job_id in finalizer.jobs_to_recover(lease) if finalizer.recover(job_id, lease)]
+    recovered = [job_id for job_id in finalizer.jobs_to_recover(lease) if finalizer.recover_job(job_id, lease)]
     if recovered:
         alarms.JOBS_RECOVERED.log(log, recovered, lease)
     finalizer.merge_answers(LEFT_BEHIND)
     putting_back.put_runs_back()
-    finalised = [job_id for job_id in finalizer.jobs_to_finalise() if finalizer.finalise(job_id)]
+    finalised = [job_id for job_id in finalizer.jobs_to_finalise() if finalizer.finalise_job(job_id)]
     finalised += [parent_id for parent_id in finalizer.parents_to_finish() if finalizer.finish_parent(parent_id)]
     dispatcher.dispatch_ready(dispatcher.free_and_ready())
     rerouted = moving.reroute_due()
     ports.events.swept()
     if why is None:
-        rebuild.forget(timedelta(hours=1))  # a recovery needs the whole ledger
-        receiver_waits.forget()
+        rebuild.forget_old_usage(timedelta(hours=1))  # a recovery needs the whole ledger
+        receiver_waits.forget_ended_waits()
     waiting = _vendors_waiting() | rerouted.vendors
-    return Swept(taken + recovered, finalised, finalizer.unstarted(lease), waiting, _nights_due())
+    return Swept(taken + recovered, finalised, finalizer.claim_unstarted_jobs(lease), waiting, _nights_due())
 
 
-def _notice() -> str | None:
+def _start_refusal() -> str | None:
     """Return why no call may start, or None. After a crash of PostgreSQL, compare first."""
-    why = failover_queries.notice()
+    why = failover_queries.notice_halt()
     if why == guard.CRASHED:
         with suppress(ThrottleUnreachable):
-            why = crash.compare()
+            why = crash.compare_after_crash()
     return why
 
 
@@ -92,4 +92,4 @@ def _vendors_waiting() -> set[int]:
 def _nights_due() -> list[int]:
     """Return vendors whose nightly run may have been missed by beat; the run's row makes it happen only once."""
     now = timezone.now()
-    return [vendor.pk for vendor in Vendor.objects.all() if nightly.is_due(vendor, now)]
+    return [vendor.pk for vendor in Vendor.objects.all() if nightly.is_run_due(vendor, now)]

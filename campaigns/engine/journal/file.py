@@ -47,10 +47,10 @@ class NoMarks:
         """Whether a kill leaves only open calls in doubt, so that more may be claimed than is called at once."""
         return False
 
-    def began(self, adoptions: int) -> None:
+    def note_store(self, adoptions: int) -> None:
         pass
 
-    def claimed(self, calls: Sequence[PermittedCall]) -> None:
+    def mark_claimed(self, calls: Sequence[PermittedCall]) -> None:
         pass
 
     def called(self, calls: Iterable[PermittedCall]) -> None:
@@ -59,13 +59,13 @@ class NoMarks:
     def accepted(self, call: PermittedCall, vendor_id: str) -> None:
         pass
 
-    def answered(self, call: PermittedCall, answer: MarkedAnswer) -> None:
+    def keep_answer(self, call: PermittedCall, answer: MarkedAnswer) -> None:
         pass
 
-    def stored(self, calls: Iterable[PermittedCall]) -> None:
+    def free_stored(self, calls: Iterable[PermittedCall]) -> None:
         pass
 
-    def ended(self) -> None:
+    def give_up_places(self) -> None:
         pass
 
 
@@ -82,7 +82,7 @@ class CallMarks(NoMarks):
         self._noted = 0
         self._write_place()
 
-    def began(self, adoptions: int) -> None:
+    def note_store(self, adoptions: int) -> None:
         """Note the store that the stream reads. It may have been taken over since the job's start.
 
         Another sender may have the same fence there, so this stream's marks then prove acceptances only.
@@ -107,7 +107,7 @@ class CallMarks(NoMarks):
         layout.CHECK.pack_into(memory, at + layout.STREAM_CHECK, zlib.crc32(head + layout.NUMBER.pack(self._noted)))
         memory[at + layout.STREAM_VALID] = 1
 
-    def claimed(self, calls: Sequence[PermittedCall]) -> None:
+    def mark_claimed(self, calls: Sequence[PermittedCall]) -> None:
         """Mark these messages of one claim as waiting. Later claims of the stream have made no call until they are."""
         if not calls:
             return
@@ -119,7 +119,7 @@ class CallMarks(NoMarks):
             part = calls[first : first + layout.CHUNK]
             ids = [call.message.id for call in part]
             at, number = free.pop(), len(part)
-            lease, since = self._lease, layout.microseconds(claim.at)
+            lease, since = self._lease, layout.count_microseconds(claim.at)
             head = layout.CHUNK_HEAD.pack(lease.job_id, claim.id, since, lease.fence, self._adoptions, number, 0)
             packed = struct.pack(f"<{number}q", *ids)
             units = struct.pack(f"<{number}I", *[len(call.permits) for call in part])
@@ -147,13 +147,13 @@ class CallMarks(NoMarks):
 
     def accepted(self, call: PermittedCall, vendor_id: str) -> None:
         """Keep the usual answer, by the vendor's id of the message."""
-        self._keep(call.message.id, orjson.dumps(("a", vendor_id)))
+        self._keep_body(call.message.id, orjson.dumps(("a", vendor_id)))
 
-    def answered(self, call: PermittedCall, answer: MarkedAnswer) -> None:
+    def keep_answer(self, call: PermittedCall, answer: MarkedAnswer) -> None:
         """Keep any answer. Nothing of it is personal: a refusal's texts are kept only if they are codes."""
-        self._keep(call.message.id, orjson.dumps(tuple(answer if answer.kind == "a" else _without_texts(answer))))
+        self._keep_body(call.message.id, orjson.dumps(tuple(answer if answer.kind == "a" else _strip_texts(answer))))
 
-    def _keep(self, message: int, body: bytes) -> None:
+    def _keep_body(self, message: int, body: bytes) -> None:
         at, free, length = self._states.get(message), self._free_slots, len(body)
         if not at or not free or length > LENGTH_MOST or message in self._slots:
             return
@@ -168,7 +168,7 @@ class CallMarks(NoMarks):
         memory[at] = layout.ANSWERED
         failpoints.here("after_mark_answered")
 
-    def stored(self, calls: Iterable[PermittedCall]) -> None:
+    def free_stored(self, calls: Iterable[PermittedCall]) -> None:
         """Note that the answers have been committed. A place without other messages is free again."""
         failpoints.here("before_mark_stored")
         memory, left = self._map, self._left
@@ -187,7 +187,7 @@ class CallMarks(NoMarks):
                 self._free_slots.append(slot)
         failpoints.here("after_mark_stored")
 
-    def ended(self) -> None:
+    def give_up_places(self) -> None:
         """Give up all places: the job has another sender, or waits for one."""
         if self._place:
             self._map[self._place + layout.STREAM_VALID] = 0
@@ -200,7 +200,7 @@ class CallMarks(NoMarks):
         self._left, self._states, self._slots = {}, {}, {}
 
 
-def _without_texts(answer: MarkedAnswer) -> MarkedAnswer:
+def _strip_texts(answer: MarkedAnswer) -> MarkedAnswer:
     """Return the answer without texts of the vendor: they often repeat the recipient's address."""
     match answer.kind:
         case "r":
@@ -224,9 +224,9 @@ class CallJournal:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.posix_fallocate(self._lock, 0, layout.FILE_BYTES)  # a full disk shows now, and not at a mark
-            self.map = _map(draft)
+            self.map = _map_file(draft)
             known = layout.header_of(self._lock, identity)
-            header = layout.pack_header({**known, "process": layout.own_process()})
+            header = layout.pack_header({**known, "process": layout.name_own_process()})
             self.map[: len(header)] = header
             self.path = folder / f"{name}{layout.SUFFIX}"
             draft.rename(self.path)
@@ -252,9 +252,9 @@ class CallJournal:
         if len(self.free_streams) == layout.STREAMS and len(self.free_chunks) == layout.CHUNKS:
             self.path.unlink(missing_ok=True)
         self.map.close()
-        self.leave()
+        self.leave_in_child()
 
-    def leave(self) -> None:
+    def leave_in_child(self) -> None:
         """Close the locked file: in a forked child, so that the child does not keep the lock of a dead parent."""
         lock, self._lock = self._lock, -1
         if lock >= 0:
@@ -262,7 +262,7 @@ class CallJournal:
         _open.discard(self)
 
 
-def _map(path: Path) -> mmap.mmap:
+def _map_file(path: Path) -> mmap.mmap:
     file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         return mmap.mmap(file, layout.FILE_BYTES)
@@ -272,7 +272,7 @@ def _map(path: Path) -> mmap.mmap:
 
 def _leave_all() -> None:
     for one in list(_open):
-        one.leave()
+        one.leave_in_child()
 
 
 os.register_at_fork(after_in_child=_leave_all)
@@ -293,9 +293,9 @@ def open_journal() -> CallJournal | None:
         return None
     identity = read_identity()
     try:
-        return CallJournal(layout.folder(), identity)
+        return CallJournal(layout.journal_folder(), identity)
     except OSError as error:
-        alarms.NO_JOURNAL.log(log, layout.folder(), error)
+        alarms.NO_JOURNAL.log(log, layout.journal_folder(), error)
         return None
 
 
@@ -303,7 +303,7 @@ def find_trouble() -> str:
     """Return the reason that would deny a sender in this home a journal, or empty. Reads only, writes nothing."""
     if not settings.JOURNAL:
         return ""
-    folder = layout.folder()
+    folder = layout.journal_folder()
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     if not os.access(folder, os.W_OK | os.X_OK):

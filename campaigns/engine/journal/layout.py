@@ -70,7 +70,7 @@ class MarkedAnswer(NamedTuple):
     wait: float | None = None
 
 
-def folder() -> Path:
+def journal_folder() -> Path:
     return Path(settings.MAILHUB_HOME) / FOLDER
 
 
@@ -78,9 +78,9 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-def own_process() -> str:
+def name_own_process() -> str:
     """Return the name of this process among all of this machine: its namespace, id and start."""
-    return f"{os.stat('/proc/self/ns/pid').st_ino} {os.getpid()} {_started('self')}"
+    return f"{os.stat('/proc/self/ns/pid').st_ino} {os.getpid()} {_process_start('self')}"
 
 
 def is_running(process: str) -> bool:
@@ -88,12 +88,12 @@ def is_running(process: str) -> bool:
     try:
         namespace, pid, started = process.split()
         same = os.stat("/proc/self/ns/pid").st_ino == int(namespace)
-        return same and _started(pid) == started
+        return same and _process_start(pid) == started
     except (OSError, ValueError):
         return False
 
 
-def _started(pid: str) -> str:
+def _process_start(pid: str) -> str:
     """Return the start of the process, in ticks since the start of the machine; empty for one that has ended."""
     state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return "" if state in "ZX" else fields[18]
@@ -118,9 +118,9 @@ def pack_header(header: dict[str, Any]) -> bytes:
     return HEAD.pack(MAGIC, len(body), zlib.crc32(body)) + body
 
 
-def microseconds(at: datetime) -> int:
+def count_microseconds(at: datetime) -> int:
     return (at - EPOCH) // MICROSECOND
 
 
-def moment(since: int) -> datetime:
+def moment_of_microseconds(since: int) -> datetime:
     return EPOCH + since * MICROSECOND

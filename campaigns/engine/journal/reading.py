@@ -62,13 +62,13 @@ class MarkedClaim:
 
 @dataclass(frozen=True, slots=True)
 class DeadJournal:
-    """The journal of a dead process. Its file stays until `forget`."""
+    """The journal of a dead process. Its file stays until `delete_file`."""
 
     path: Path
     streams: list[MarkedStream]
     claims: list[MarkedClaim]
 
-    def forget(self) -> None:
+    def delete_file(self) -> None:
         with suppress(OSError):
             self.path.unlink(missing_ok=True)
 
@@ -78,12 +78,12 @@ def dead_journals(read_identity: Callable[[], StoreIdentity]) -> Iterator[DeadJo
 
     read_identity: asked only if a process has died.
     """
-    for path in _files(layout.folder()):
-        with _locked(path) as file:
+    for path in _journal_files(layout.journal_folder()):
+        with _lock_dead_file(path) as file:
             if file is None:
                 continue
             try:
-                found = _read(file, path, read_identity())
+                found = _read_content(file, path, read_identity())
             except Unfit as why:
                 alarms.JOURNAL_UNFIT.log(log, path.name, why)
                 with suppress(OSError):
@@ -96,7 +96,7 @@ def dead_journals(read_identity: Callable[[], StoreIdentity]) -> Iterator[DeadJo
                 yield found
 
 
-def _files(folder: Path) -> list[Path]:
+def _journal_files(folder: Path) -> list[Path]:
     """Return the journals in the folder, by name; drafts of dead processes are removed."""
     try:
         names = sorted(os.listdir(folder))
@@ -115,13 +115,13 @@ def _remove_draft(path: Path) -> None:
     """Remove an old draft of a dead process. A new one is left alone: its process is about to lock it."""
     with suppress(OSError):
         if time.time() - path.stat().st_mtime > DRAFT_SECONDS:
-            with _locked(path) as file:
+            with _lock_dead_file(path) as file:
                 if file is not None:
                     path.unlink(missing_ok=True)
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[int | None]:
+def _lock_dead_file(path: Path) -> Iterator[int | None]:
     """Lock the file for the block. Yields None if its process lives, or another one reads it, or it is gone."""
     try:
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -131,12 +131,12 @@ def _locked(path: Path) -> Iterator[int | None]:
         yield None
         return
     try:
-        yield file if _lock(file, path) else None
+        yield file if _try_to_lock(file, path) else None
     finally:
         os.close(file)
 
 
-def _lock(file: int, path: Path) -> bool:
+def _try_to_lock(file: int, path: Path) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.stat(path).st_ino == os.fstat(file).st_ino  # else its reader has removed it meanwhile
@@ -144,13 +144,13 @@ def _lock(file: int, path: Path) -> bool:
         return False
 
 
-def _read(file: int, path: Path, identity: StoreIdentity) -> DeadJournal | None:
+def _read_content(file: int, path: Path, identity: StoreIdentity) -> DeadJournal | None:
     """Return the content; None if it is of another database or version: left for those who can read it.
 
     Raises Unfit.
     """
     content = os.pread(file, layout.FILE_BYTES + 1, 0)
-    header = _header(content)
+    header = _read_header(content)
     process = str(header.pop("process", ""))
     expected = layout.header_of(file, identity)
     if header.get("boot") != expected["boot"]:
@@ -170,7 +170,7 @@ def _read(file: int, path: Path, identity: StoreIdentity) -> DeadJournal | None:
         return None
     if len(content) != layout.FILE_BYTES:
         raise Unfit(f"it has {len(content)} bytes, not {layout.FILE_BYTES}")
-    return DeadJournal(path, list(_streams(content)), list(_claims(content)))
+    return DeadJournal(path, list(_read_streams(content)), list(_read_claims(content)))
 
 
 def _tell_once(path: Path, why: str) -> None:
@@ -179,7 +179,7 @@ def _tell_once(path: Path, why: str) -> None:
         alarms.JOURNAL_LEFT.log(log, path.name, why)
 
 
-def _header(content: bytes) -> dict[str, Any]:
+def _read_header(content: bytes) -> dict[str, Any]:
     if len(content) < layout.HEADER_BYTES:
         raise Unfit(f"it has only {len(content)} bytes")
     magic, length, check = layout.HEAD.unpack_from(content)
@@ -195,7 +195,7 @@ def _header(content: bytes) -> dict[str, Any]:
     return header
 
 
-def _streams(content: bytes) -> Iterator[MarkedStream]:
+def _read_streams(content: bytes) -> Iterator[MarkedStream]:
     for number in range(layout.STREAMS):
         at = layout.STREAMS_AT + number * layout.STREAM_BYTES
         valid = content[at + layout.STREAM_VALID]
@@ -208,17 +208,17 @@ def _streams(content: bytes) -> Iterator[MarkedStream]:
         yield MarkedStream(job, fence, adoptions, layout.NUMBER.unpack_from(content, at + layout.STREAM_NOTED)[0])
 
 
-def _claims(content: bytes) -> Iterator[MarkedClaim]:
+def _read_claims(content: bytes) -> Iterator[MarkedClaim]:
     for number in range(layout.CHUNKS):
         at = layout.CHUNKS_AT + number * layout.CHUNK_BYTES
         valid = content[at + layout.CHUNK_VALID]
         if valid == 1:
-            yield _claim(content, at, number)
+            yield _read_claim(content, at, number)
         elif valid:
             raise Unfit(f"place {number} of its claims is damaged")
 
 
-def _claim(content: bytes, at: int, number: int) -> MarkedClaim:
+def _read_claim(content: bytes, at: int, number: int) -> MarkedClaim:
     job, claim, since, fence, adoptions, count, _ = layout.CHUNK_HEAD.unpack_from(content, at)
     if not 0 < count <= layout.CHUNK:
         raise Unfit(f"place {number} of its claims is damaged")
@@ -228,7 +228,7 @@ def _claim(content: bytes, at: int, number: int) -> MarkedClaim:
     checked = zlib.crc32(units, zlib.crc32(ids, zlib.crc32(head)))
     if (checked,) != layout.CHECK.unpack_from(content, at + layout.CHUNK_CHECK):
         raise Unfit(f"place {number} of its claims is damaged")
-    found = MarkedClaim(job, fence, adoptions, claim, layout.moment(since))
+    found = MarkedClaim(job, fence, adoptions, claim, layout.moment_of_microseconds(since))
     messages = [one for (one,) in layout.NUMBER.iter_unpack(ids)]
     found.units.update(zip(messages, (one for (one,) in layout.CHECK.iter_unpack(units)), strict=True))
     for place, message in enumerate(messages):
@@ -237,13 +237,13 @@ def _claim(content: bytes, at: int, number: int) -> MarkedClaim:
             found.waits.append(message)
         elif state == layout.ANSWERED:
             (slot,) = layout.CHECK.unpack_from(content, at + layout.CHUNK_SLOTS + 4 * place)
-            found.answers[message] = _answer(content, slot, message)
+            found.answers[message] = _read_answer(content, slot, message)
         elif state not in (layout.CALLED, layout.STORED):
             raise Unfit(f"place {number} of its claims is damaged")
     return found
 
 
-def _answer(content: bytes, slot: int, message: int) -> MarkedAnswer:
+def _read_answer(content: bytes, slot: int, message: int) -> MarkedAnswer:
     if not layout.SLOTS_AT <= slot <= layout.FILE_BYTES - layout.SLOT_BYTES:
         raise Unfit(f"the answer for message {message} is damaged")
     check, length, _ = layout.SLOT.unpack_from(content, slot)

@@ -124,7 +124,7 @@ class ComplaintLimits:
     pause: float
     least: int
 
-    def reached(self, rate: ComplaintRate, accepted: int) -> str:
+    def judge_stretch(self, rate: ComplaintRate, accepted: int) -> str:
         """Return "pause", "warning" or "" for the stretch with this number of accepted mails."""
         if accepted < self.least:
             return ""
@@ -176,7 +176,7 @@ def _judge_sponsor(sponsor_id: int) -> tuple[list[ComplaintRate], list[Complaint
     sponsor = take_turn(sponsor_id)
     fresh = _count_new(sponsor_id)
     failpoints.here("mid_complaints")
-    limits, paused = limits_of(sponsor), set(_lasting(sponsor_id).values_list("receiver", flat=True))
+    limits, paused = limits_of(sponsor), set(_lasting_pauses(sponsor_id).values_list("receiver", flat=True))
     recent = ComplaintRate.objects.filter(sponsor=sponsor_id, since__gte=timezone.now() - LOOKS_BACK)
     warned, pauses = [], []
     for rate in recent.filter(Q(pk__in=fresh) | Q(waits=True)).order_by("since", "id"):
@@ -214,7 +214,9 @@ def _count_new(sponsor_id: int) -> list[int]:
 
 
 def _judge_stretch(rate: ComplaintRate, limits: ComplaintLimits) -> str:
-    """Return as ComplaintLimits.reached, and count the accepted mails of the stretch if that can change the answer."""
+    """Return as ComplaintLimits.judge_stretch, and count the accepted mails of the stretch if that can change the
+    answer.
+    """
     near = [limits.limit_of(rate), limits.warning if rate.warned_at is None else 0.0]
     lowest = min(filter(None, near), default=0.0)
     rate.waits = False
@@ -222,12 +224,12 @@ def _judge_stretch(rate: ComplaintRate, limits: ComplaintLimits) -> str:
         return ""
     if rate.accepted is not None and rate.accepted >= limits.least and 100 * rate.complaints < lowest * rate.accepted:
         return ""
-    [sent] = _one(SENT, {"sponsor": rate.sponsor_id, "since": rate.since})
+    [sent] = _fetch_one_row(SENT, {"sponsor": rate.sponsor_id, "since": rate.since})
     lacks = limits.least - (rate.accepted or 0)
     if sent - rate.sent >= max(lacks, rate.sent // GROWTH) or lacks <= 0:
         rate.accepted, rate.sent = count_accepted(rate), sent
     rate.waits = (rate.accepted or 0) < limits.least and timezone.now() < _day_end(rate.since)
-    return limits.reached(rate, rate.accepted or 0)
+    return limits.judge_stretch(rate, rate.accepted or 0)
 
 
 def _day_end(since: datetime) -> datetime:
@@ -237,18 +239,18 @@ def _day_end(since: datetime) -> datetime:
 def count_accepted(rate: ComplaintRate) -> int:
     """Return how many e-mails of a stretch are accepted."""
     of = {"sponsor": rate.sponsor_id, "receiver": rate.receiver, "since": rate.since}
-    [resumed] = _one(RESUMED_NEXT, of)
+    [resumed] = _fetch_one_row(RESUMED_NEXT, of)
     until = min(filter(None, (resumed, _day_end(rate.since))))
     groups = receivers.known_groups()
     among = rate.receiver in groups
     domains = groups[rate.receiver] if among else tuple(receivers.groups_of_domains())
     params = {**of, "until": until, "domains": list(domains), "among": among}
     params |= {"parents": list(PARENTS), "open": [one.value for one in Status if one != Status.LOGGED]}
-    [accepted] = _one(ACCEPTED, params)
+    [accepted] = _fetch_one_row(ACCEPTED, params)
     return int(accepted)
 
 
-def _one(statement: str, params: dict[str, Any]) -> Any:
+def _fetch_one_row(statement: str, params: dict[str, Any]) -> Any:
     with connection.cursor() as cursor:
         cursor.execute(statement, params)
         return cursor.fetchone()
@@ -259,15 +261,15 @@ def _pause_receiver(rate: ComplaintRate, limits: ComplaintLimits) -> ComplaintPa
         sponsor=rate.sponsor, receiver=rate.receiver, since=rate.since, complaints=rate.complaints,
         accepted=rate.accepted or 0, limit=limits.limit_of(rate),
     )  # fmt: skip
-    history.record_changes(ITSELF, Sponsor, [(rate.sponsor_id, _paused(pause))])
+    history.record_changes(ITSELF, Sponsor, [(rate.sponsor_id, _paused_sentence(pause))])
     return pause
 
 
-def _paused(pause: ComplaintPause) -> Said:
+def _paused_sentence(pause: ComplaintPause) -> Said:
     return Said(gettext_noop("bulk mail to %(receiver)s paused: %(why)s"), receiver=pause.provider, why=pause.figures)
 
 
-def _lasting(sponsor_id: int | None = None) -> Any:
+def _lasting_pauses(sponsor_id: int | None = None) -> Any:
     rows = ComplaintPause.objects.filter(resumed_at=None)
     return rows if sponsor_id is None else rows.filter(sponsor=sponsor_id)
 
@@ -281,7 +283,7 @@ def resume_receiver(pause_id: int, by: Actor, reason: str = "") -> ComplaintPaus
     """
     sponsor_id = ComplaintPause.objects.values_list("sponsor", flat=True).get(pk=pause_id)
     take_turn(sponsor_id)
-    pause: ComplaintPause | None = _lasting().select_related("sponsor").filter(pk=pause_id).first()
+    pause: ComplaintPause | None = _lasting_pauses().select_related("sponsor").filter(pk=pause_id).first()
     if pause is None:
         return None
     _count_new(sponsor_id)
@@ -318,7 +320,7 @@ def let_go_on(resumed: ComplaintPause) -> set[int]:
 
 
 def _database_now() -> datetime:
-    [now] = _one("SELECT clock_timestamp()", {})
+    [now] = _fetch_one_row("SELECT clock_timestamp()", {})
     return now  # type: ignore[no-any-return]
 
 
@@ -329,7 +331,7 @@ def may_hold(vendor: Vendor, campaign: Campaign) -> bool:
 
 def lasting_pauses(sponsors: OfWhom = None) -> "list[ComplaintPause]":
     """Return the pauses that last, the oldest first; of these sponsors, None: of all."""
-    return list(_lasting().of_sponsors(sponsors).select_related("sponsor").order_by("id"))
+    return list(_lasting_pauses().of_sponsors(sponsors).select_related("sponsor").order_by("id"))
 
 
 def recent_rates(rows: "QuerySet[ComplaintRate]") -> "QuerySet[ComplaintRate]":

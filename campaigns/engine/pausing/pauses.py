@@ -31,7 +31,7 @@ SENDER_REFUSED = gettext_noop(
 ITSELF = "mailhub"  # the name in `paused_by` if a campaign paused itself
 
 
-def pause(campaign_id: int, by: str, reason: str) -> bool:
+def pause_campaign(campaign_id: int, by: str, reason: str) -> bool:
     """Pause a campaign whose jobs the caller has locked, and store the events. False: it is paused already."""
     mine = Campaign.objects.filter(pk=campaign_id, paused_at=None)
     # Read after the locks, so that every earlier call has an earlier time; the audit of P5 compares them.
@@ -62,16 +62,16 @@ def stay_paused(campaign_id: int, reason: str) -> None:
 
 
 def pause_itself(campaign_id: int, reason: str) -> bool:
-    """Pause a campaign on its own account, as `pause` does, and record it for its jobs."""
-    if not pause(campaign_id, ITSELF, reason):
+    """Pause a campaign on its own account, as `pause_campaign` does, and record it for its jobs."""
+    if not pause_campaign(campaign_id, ITSELF, reason):
         return False
     whole = Job.objects.filter(campaign=campaign_id, parent=None).values_list("pk", flat=True)
-    history.record_changes(Actor(ITSELF), Job, [(job_id, _paused(job_id)) for job_id in whole], reason)
+    history.record_changes(Actor(ITSELF), Job, [(job_id, _paused_job_sentence(job_id)) for job_id in whole], reason)
     alarms.CAMPAIGN_PAUSED.log(log, campaign_id, reason)
     return True
 
 
-def _paused(job_id: int) -> Said:
+def _paused_job_sentence(job_id: int) -> Said:
     return Said(gettext_noop("job %(job)s's campaign paused"), job=str(job_id))
 
 
@@ -82,11 +82,11 @@ def pause_for(campaign_id: int, reason: str) -> bool:
     return anything_to_pause(campaign_id) and pause_itself(campaign_id, reason)
 
 
-def resume(campaign_id: int, judged: dict[str, Any] | None) -> bool:
+def resume_campaign(campaign_id: int, judged: dict[str, Any] | None) -> bool:
     """Resume a paused campaign whose jobs the caller has locked. False: it is not paused or lacks its approval.
 
     If its first messages are sent, the rest goes, too. Otherwise it still waits after them, however many resumes there
-    are. judged: the figures that the person saw (rates.seen).
+    are. judged: the figures that the person saw (rates.accepted_rates).
     """
     mine = Campaign.objects.filter(ports.gates.may_resume(), pk=campaign_id, paused_at__isnull=False)
     cleared = {**said.columns("paused_reason", ""), "stays_paused": ""}
@@ -151,10 +151,10 @@ NAMES = ("accepted", "refused", "bounced", "in doubt", "expired", "suppressed")
 def _came_of(parent: Job) -> str:
     with connection.cursor() as cursor:
         cursor.execute(CAME_OF, [parent.pk])
-        return counted(NAMES, cursor.fetchone())
+        return join_counts(NAMES, cursor.fetchone())
 
 
-def counted(names: Sequence[str], counts: Sequence[int | None]) -> str:
+def join_counts(names: Sequence[str], counts: Sequence[int | None]) -> str:
     """Join the counts other than 0: 480 accepted, 20 refused."""
     pairs = zip(names, counts, strict=True)
     return Said.join_parts(", ", (Said("%(count)s %(name)s", count=n, name=Said(name)) for name, n in pairs if n))

@@ -45,16 +45,16 @@ class Figures:
     complained: int = 0
 
     @property
-    def answered(self) -> int:
+    def answer_count(self) -> int:
         return self.accepted + self.refused
 
     @property
-    def bounces(self) -> float:
+    def bounce_rate(self) -> float:
         """Refused or bounced messages in percent of the answered."""
-        return 100 * (self.refused + self.bounced) / max(1, self.answered)
+        return 100 * (self.refused + self.bounced) / max(1, self.answer_count)
 
     @property
-    def complaints(self) -> float:
+    def complaint_rate(self) -> float:
         """Complaints in percent of the accepted."""
         return 100 * self.complained / max(1, self.accepted)
 
@@ -73,22 +73,22 @@ class Judged:
     refused: int = 0
     stretch: float = 0.0
 
-    def of_stretch(self, now: Figures) -> tuple[int, int]:
+    def stretch_counts(self, now: Figures) -> tuple[int, int]:
         """Return (answers, refusals) since the latest stretch began; (0, 0) if too few to judge by."""
-        answered, refused = now.answered - self.answered, now.refused - self.refused
+        answered, refused = now.answer_count - self.answered, now.refused - self.refused
         return (answered, refused) if answered >= LEAST_OF_STRETCH else (0, 0)
 
 
-def why(now: Figures, judged: Judged, bounce_limit: float, complaint_limit: float) -> str:
+def pause_reason(now: Figures, judged: Judged, bounce_limit: float, complaint_limit: float) -> str:
     """Return a sentence with the reason to pause a campaign with these figures, or "". A limit of 0 means no limit."""
     bounces, complaints = max(bounce_limit, WORSE * judged.bounces), max(complaint_limit, WORSE * judged.complaints)
-    if bounce_limit and now.answered >= settings.BOUNCE_LEAST and now.bounces > bounces:
-        parts = pauses.counted(("refused", "bounced"), (now.refused, now.bounced))
+    if bounce_limit and now.answer_count >= settings.BOUNCE_LEAST and now.bounce_rate > bounces:
+        parts = pauses.join_counts(("refused", "bounced"), (now.refused, now.bounced))
         return Said(
             gettext_noop("%(rate)s %% of %(count)s answered failed (%(sums)s); the limit is %(limit)s %%"),
-            rate=Decimal(f"{now.bounces:.1f}"), count=now.answered, sums=parts, limit=Decimal(f"{bounces:.3g}"),
+            rate=Decimal(f"{now.bounce_rate:.1f}"), count=now.answer_count, sums=parts, limit=Decimal(f"{bounces:.3g}"),
         )  # fmt: skip
-    answered, refused = judged.of_stretch(now)
+    answered, refused = judged.stretch_counts(now)
     refusals = max(bounces, WORSE * judged.stretch)
     if bounce_limit and 100 * refused > refusals * answered:
         return Said(
@@ -98,12 +98,12 @@ def why(now: Figures, judged: Judged, bounce_limit: float, complaint_limit: floa
             rate=Decimal(f"{100 * refused / answered:.1f}"), count=answered, refused=refused,
             limit=Decimal(f"{refusals:.3g}"),
         )  # fmt: skip
-    if complaint_limit and now.accepted >= settings.COMPLAINT_LEAST and now.complaints > complaints:
+    if complaint_limit and now.accepted >= settings.COMPLAINT_LEAST and now.complaint_rate > complaints:
         return Said(
             gettext_noop(
                 "%(rate)s %% of %(count)s accepted complained (%(complained)s); the limit is %(limit)s %%"
             ),
-            rate=Decimal(f"{now.complaints:.2f}"), count=now.accepted, complained=now.complained,
+            rate=Decimal(f"{now.complaint_rate:.2f}"), count=now.accepted, complained=now.complained,
             limit=Decimal(f"{complaints:.3g}"),
         )  # fmt: skip
     return ""
@@ -122,24 +122,24 @@ WHERE j.campaign_id = ANY(%(campaigns)s) AND j.status <> ALL(%(parents)s) GROUP 
 """
 
 
-def figures(campaign_ids: Iterable[int]) -> dict[int, Figures]:
+def read_figures(campaign_ids: Iterable[int]) -> dict[int, Figures]:
     """Return figures by campaign, from the counters of leaves and an index of events, without reading messages."""
     with connection.cursor() as cursor:
         cursor.execute(SUMS, {"campaigns": list(campaign_ids), "parents": list(PARENTS)})
         return {campaign: Figures(*map(int, counts)) for campaign, *counts in cursor.fetchall()}
 
 
-def seen(campaign: Campaign) -> dict[str, Any]:
+def accepted_rates(campaign: Campaign) -> dict[str, Any]:
     """Return the rates a person accepts by resuming now: the current ones, or those accepted before if higher.
 
     A new stretch begins.
     """
-    now, judged = figures([campaign.pk]).get(campaign.pk, Figures()), _judged(campaign)
-    answered, refused = judged.of_stretch(now)
+    now, judged = read_figures([campaign.pk]).get(campaign.pk, Figures()), _judged_rates(campaign)
+    answered, refused = judged.stretch_counts(now)
     worst = Judged(
-        max(judged.bounces, now.bounces),
-        max(judged.complaints, now.complaints),
-        now.answered,
+        max(judged.bounces, now.bounce_rate),
+        max(judged.complaints, now.complaint_rate),
+        now.answer_count,
         now.refused,
         max(judged.stretch, 100 * refused / max(1, answered)),
     )
@@ -149,19 +149,20 @@ def seen(campaign: Campaign) -> dict[str, Any]:
 def pause_those_too_high() -> list[int]:
     """Pause running campaigns whose rates are too high. Returns their ids. Raises database errors."""
     under_way = Job.objects.filter(HOLDING, paused_at=None).exclude(status=S.STOPPED)
-    found = figures(under_way.order_by().values_list("campaign", flat=True).distinct())
+    found = read_figures(under_way.order_by().values_list("campaign", flat=True).distinct())
     least = min(settings.BOUNCE_LEAST, settings.COMPLAINT_LEAST)
-    large = [campaign for campaign, now in found.items() if now.answered >= least]
+    large = [campaign for campaign, now in found.items() if now.answer_count >= least]
     return [one.pk for one in Campaign.objects.filter(pk__in=large) if _judge_alone(one, found[one.pk])]
 
 
 def _judge_alone(campaign: Campaign, now: Figures) -> bool:
-    """Judge one campaign as `_judge` does. Its errors do not stop the others; each process logs them once a campaign.
+    """Judge one campaign as `_judge_and_pause` does. Its errors do not stop the others; each process logs them once a
+    campaign.
 
     Raises errors of an unreachable database.
     """
     try:
-        paused = _judge(campaign, now)
+        paused = _judge_and_pause(campaign, now)
     except Exception as error:
         sqlstate = getattr(error.__cause__, "sqlstate", None) or ""
         if isinstance(error, (OperationalError, InterfaceError)) and not sqlstate.startswith(OF_ONE):
@@ -174,26 +175,26 @@ def _judge_alone(campaign: Campaign, now: Figures) -> bool:
     return paused
 
 
-def _judge(campaign: Campaign, now: Figures) -> bool:
-    if not _why(campaign, now) and now.answered - _judged(campaign).answered < STRETCH:
+def _judge_and_pause(campaign: Campaign, now: Figures) -> bool:
+    if not _campaign_pause_reason(campaign, now) and now.answer_count - _judged_rates(campaign).answered < STRETCH:
         return False
     with transaction.atomic():
         wait_at_most()
         hold_campaign(campaign.pk)
         campaign.refresh_from_db()  # a person may just have resumed it
-        now, judged = figures([campaign.pk])[campaign.pk], _judged(campaign)
-        if reason := _why(campaign, now):
+        now, judged = read_figures([campaign.pk])[campaign.pk], _judged_rates(campaign)
+        if reason := _campaign_pause_reason(campaign, now):
             return pauses.anything_to_pause(campaign.pk) and pauses.pause_itself(campaign.pk, reason)
-        if now.answered - judged.answered >= STRETCH:
-            further = replace(judged, answered=now.answered, refused=now.refused)
+        if now.answer_count - judged.answered >= STRETCH:
+            further = replace(judged, answered=now.answer_count, refused=now.refused)
             Campaign.objects.filter(pk=campaign.pk).update(judged=asdict(further))
         return False
 
 
-def _why(campaign: Campaign, now: Figures) -> str:
+def _campaign_pause_reason(campaign: Campaign, now: Figures) -> str:
     limits = (campaign.bounce_limit, settings.BOUNCE_LIMIT), (campaign.complaint_limit, settings.COMPLAINT_LIMIT)
-    return why(now, _judged(campaign), *(default if own is None else own for own, default in limits))
+    return pause_reason(now, _judged_rates(campaign), *(default if own is None else own for own, default in limits))
 
 
-def _judged(campaign: Campaign) -> Judged:
+def _judged_rates(campaign: Campaign) -> Judged:
     return Judged(**campaign.judged or {})

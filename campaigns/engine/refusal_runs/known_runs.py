@@ -72,6 +72,6 @@ class KnownRuns:
         """Return True if the run is full, by the row as read at `asked` or by notes since."""
         return self._filled.get(key, 0.0) > asked or (seen is not None and seen.is_full)
 
-    def contradicts(self, key: RunKey, since: float) -> bool:
+    def has_contradiction(self, key: RunKey, since: float) -> bool:
         """Return whether this process has stored an acceptance since then (seconds of time.monotonic)."""
         return self._accepted.get(key, 0.0) > since

@@ -115,15 +115,15 @@ def _put_run_back(key: RunKey) -> bool:
         read = _read_ids(cursor, statements.messages, of_run)
         campaigns = _read_ids(cursor, CAMPAIGNS, {**of_run, "messages": list(read)}) if key.sponsor_id else set()
         jobs = lifecycle.hold_campaigns(campaigns) if key.sponsor_id else lifecycle.hold_around(read)
-        cursor.execute(statements.whole, of_run)
+        cursor.execute(statements.confirmed_statement, of_run)
         row = cursor.fetchone()
         if row is None:
             return False
         *seen, messages = row
-        run = SeenRun.read(seen)
+        run = SeenRun.read_run(seen)
         assert run is not None
         if not key.sponsor_id:
-            cursor.execute(PAUSE, {**of_run, "reason": run.pause().reason[:255]})
+            cursor.execute(PAUSE, {**of_run, "reason": run.pause_outcome().reason[:255]})
         left = _read_ids(cursor, OPEN, {"messages": messages, "jobs": jobs}) | (set(messages) - read)
         _put_messages_back(cursor, run.code, run.sub_type, read - left, jobs)
         if left := left | _read_ids(cursor, OPEN_OF_RUN, of_run):

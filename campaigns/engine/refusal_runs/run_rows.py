@@ -42,7 +42,7 @@ class RunKey(NamedTuple):
     sponsor_id: int = 0
 
     @property
-    def of_all(self) -> "RunKey":
+    def credential_key(self) -> "RunKey":
         """The run of the credential."""
         return RunKey(self.credential_id)
 
@@ -93,7 +93,7 @@ RETURNING full_at IS NOT NULL
 """
 
     @property
-    def end(self) -> str:
+    def delete_statement(self) -> str:
         """Delete the run if it began by then and is not confirmed."""
         return f"""
 DELETE FROM {self.table} run WHERE ({self.columns}) = ({self.values}) AND since <= %(since)s
@@ -112,7 +112,7 @@ DELETE FROM {self.table} run WHERE ({self.columns}) = ({self.values}) AND since 
         return f"SELECT messages FROM {self.table} run WHERE ({self.columns}) = ({self.values}) AND {IS_CONFIRMED}"
 
     @property
-    def whole(self) -> str:
+    def confirmed_statement(self) -> str:
         """Lock a confirmed run and return it for SeenRun, and its messages."""
         return f"""
 SELECT code, sub_type, cardinality(messages), extract(epoch FROM since)::float8, true, true, messages
@@ -146,7 +146,7 @@ class SeenRun(NamedTuple):
     is_confirmed: bool
 
     @classmethod
-    def read(cls, found: Sequence[Any] | None) -> "SeenRun | None":
+    def read_run(cls, found: Sequence[Any] | None) -> "SeenRun | None":
         """Return the value of SEEN."""
         if found is None:
             return None
@@ -154,21 +154,23 @@ class SeenRun(NamedTuple):
         return cls(code, sub_type, length, datetime.fromtimestamp(since, UTC), *flags)
 
     @property
-    def reply(self) -> str:
+    def vendor_reply(self) -> str:
         """The vendor's words."""
         return f"{self.code} {self.sub_type}".strip()
 
-    def pause(self) -> NotSent:
+    def pause_outcome(self) -> NotSent:
         """Return the outcome for such a run of a credential: its pause."""
-        reason = f"{self.length} messages in a row were refused with the same words: {self.reply}: check the account"
+        reason = (
+            f"{self.length} messages in a row were refused with the same words: {self.vendor_reply}: check the account"
+        )
         return NotSent(reason, scope="credential", pause=True)
 
     @property
     def campaign_reason(self) -> Said:
         """The reason for the pause of the campaigns in such a run of a sponsor."""
-        return Said(CAMPAIGN_REASON, count=self.length, reply=self.reply[:REPLY_LENGTH])
+        return Said(CAMPAIGN_REASON, count=self.length, reply=self.vendor_reply[:REPLY_LENGTH])
 
 
 async def end_run(rows: Any, key: RunKey, since: datetime) -> None:
     """End the run that began by then: the vendor has accepted something."""
-    await rows.execute(statements_of(key).end, {**key.params, "since": since})
+    await rows.execute(statements_of(key).delete_statement, {**key.params, "since": since})

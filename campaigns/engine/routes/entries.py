@@ -80,7 +80,7 @@ def reasons_by_patience(asked: Iterable[tuple[int, int]]) -> dict[tuple[int, int
     }
 
 
-def why_not(credential_ids: Collection[int], patience: int) -> dict[int, str]:
+def closed_credentials(credential_ids: Collection[int], patience: int) -> dict[int, str]:
     """Return the reason each credential takes no work now, or "" if it does. patience: seconds.
 
     The reason is abridged for users who may not read the vendor's own (vendors.ownership.is_disclosed).
@@ -104,7 +104,7 @@ class RouteState:
     is_permitted: bool = True
 
 
-def states(campaign: Campaign) -> list[RouteState]:
+def route_states(campaign: Campaign) -> list[RouteState]:
     """Return the state of each entry of the campaign's route, in the route's order."""
     return states_of([campaign.pk])[campaign.pk]
 
@@ -124,7 +124,7 @@ def states_of(campaign_ids: Collection[int]) -> dict[int, list[RouteState]]:
     found: dict[int, list[RouteState]] = {pk: [] for pk in campaign_ids}
     for (campaign, row), no_class in zip(pairs, classes, strict=True):
         shut = closed[row.credential_id, row.route.patience]
-        own = facts.cannot(campaign, row.credential) or no_class
+        own = facts.entry_fault(campaign, row.credential) or no_class
         why = shut.why if ownership.is_disclosed(shut.vendor_id) else shut.brief
         may = facts.may_use(campaign.sponsor_id, row.credential)
         found[campaign.pk].append(RouteState(row.credential, why or own, shut.brief or own, may))
@@ -139,7 +139,7 @@ def _entries_of(route_ids: Collection[int]) -> dict[int, list[RouteEntry]]:
     return found
 
 
-def named(sponsor: Sponsor, name: str) -> Route:
+def named_route(sponsor: Sponsor, name: str) -> Route:
     """Return the sponsor's route with this name, else the shared one. Raises NotEntitled."""
     mine = Q(sponsor=None) | Q(sponsor=sponsor.pk) if sponsor.pk else Q(sponsor=None)
     found = Route.objects.filter(mine, name=name).order_by(F("sponsor").asc(nulls_last=True)).first()
@@ -156,7 +156,7 @@ def named(sponsor: Sponsor, name: str) -> Route:
     return found
 
 
-def usable(route: Route, sponsor: Sponsor) -> list[Credential]:
+def usable_credentials(route: Route, sponsor: Sponsor) -> list[Credential]:
     """Return the route's credentials that the sponsor may use; a campaign starts with the first. Raises NotEntitled.
 
     Credentials of vendors without a mailcaster for campaigns come last.
@@ -173,7 +173,7 @@ def usable(route: Route, sponsor: Sponsor) -> list[Credential]:
                 names=names,
             )
         )
-    able = [row for row in mine if _cuts(row.credential.vendor)]
+    able = [row for row in mine if _cuts_children(row.credential.vendor)]
     drawn = share_out([(row.credential, row.weight) for row in able], random.random())
     return [*drawn, *(row.credential for row in mine if row not in able)]
 
@@ -189,7 +189,7 @@ def share_out(weighted: Sequence[tuple[Offered, int]], drawn: float) -> list[Off
     return found
 
 
-def vendors(route: Route) -> list[Vendor]:
+def vendors_of_route(route: Route) -> list[Vendor]:
     """Return the vendors of the route's entries."""
     return [row.credential.vendor for row in route.entries.select_related("credential__vendor")]
 
@@ -211,7 +211,7 @@ class _Facts:
         whole, single = (sponsor_id, login.vendor_id, None), (sponsor_id, login.vendor_id, login.pk)
         return not sponsor_id or whole in self.rights or single in self.rights
 
-    def cannot(self, campaign: Campaign, login: Credential) -> str:
+    def entry_fault(self, campaign: Campaign, login: Credential) -> str:
         """Return the reason this credential cannot carry the campaign, or "". Ignores the state of the vendor."""
         vendor = login.vendor
         if not self.may_use(campaign.sponsor_id, login):
@@ -257,5 +257,5 @@ def _cutting() -> Any:
     return Mailcaster.objects.filter(enabled=True).exclude(kind=Mailcaster.Kind.SMALL_ONLY)
 
 
-def _cuts(vendor: Vendor) -> bool:
+def _cuts_children(vendor: Vendor) -> bool:
     return bool(_cutting().filter(vendor=vendor).exists())

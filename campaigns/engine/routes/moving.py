@@ -25,7 +25,7 @@ from django.db.models import F, Q
 from campaigns.engine import failpoints, ports
 from campaigns.engine.lifecycle import LOCKED_BRIEFLY, hold_family, move, passes_locked, wait_at_most
 from campaigns.engine.merging import FORGET_CLAIMS
-from campaigns.engine.routes.entries import WHY, ClosedReason, RouteState, closed_reasons, states, states_of
+from campaigns.engine.routes.entries import WHY, ClosedReason, RouteState, closed_reasons, route_states, states_of
 from campaigns.models import Job, RouteMove
 from campaigns.models.states import S
 from vendors import alarms, history, ownership
@@ -132,11 +132,11 @@ def reroute_due() -> Moved:
     """
     global _looked_at
     until, moved, after, _looked_at = time.monotonic() + MOST_SECONDS, Moved(), _looked_at, 0
-    while due := _due(after):
+    while due := _due_parents(after):
         for after in due:
             try:
                 with passes_locked():
-                    moved += reroute(after, LOCKED_BRIEFLY)
+                    moved += reroute_parent(after, LOCKED_BRIEFLY)
             except Exception:  # one bad job must not stop the others
                 if not connection.is_usable():
                     raise
@@ -150,13 +150,13 @@ def reroute_due() -> Moved:
 _looked_at = 0  # id of the parent after which the next sweep of this process starts
 
 
-def _due(after: int) -> list[int]:
+def _due_parents(after: int) -> list[int]:
     with connection.cursor() as cursor:
         cursor.execute(DUE, {"most": MOST_PARENTS, "after": after})
         return [parent for (parent,) in cursor.fetchall()]
 
 
-def reroute(parent_id: int, locked_most: str = "") -> Moved:
+def reroute_parent(parent_id: int, locked_most: str = "") -> Moved:
     """Move one parent's waiting messages, and record the moves in the same transaction.
 
     If two calls run concurrently, the second one finds nothing to move. locked_most: how long to wait for a lock;
@@ -168,7 +168,7 @@ def reroute(parent_id: int, locked_most: str = "") -> Moved:
         hold_family(parent_id)
         parent = Job.objects.filter(pk=parent_id, status__in=OPEN, paused_at=None, campaign__route__isnull=False)
         found = parent.select_related("campaign__route", "campaign__identity", "campaign__credential__vendor").first()
-        moved = _Moving(found).run() if found else Moved()
+        moved = _Moving(found).move_messages() if found else Moved()
     if moved.messages:
         alarms.MOVED_TO_NEXT_VENDOR.log(log, moved.messages, parent_id)
         failpoints.here("after_reroute")
@@ -187,15 +187,15 @@ class _Moving:
         )
         self._moves: list[RouteMove] = []
 
-    def run(self) -> Moved:
+    def move_messages(self) -> Moved:
         parent = self._parent
         route: Any = parent.campaign.route
         logins = {parent.credential_id, *(one.credential_id for one in self._children)}
         reasons = closed_reasons(logins, route.patience)
         if not any(one.why for one in reasons.values()):
             return Moved()
-        closed = _abridge(reasons, parent.sponsor_id)
-        self._entries, self._at = states(parent.campaign), _clock()
+        closed = _abridge_reasons(reasons, parent.sponsor_id)
+        self._entries, self._at = route_states(parent.campaign), _database_time()
         open_ones = [one.credential for one in self._entries if not one.why]
         self._quotas = ports.gates.open_moves(parent.sponsor_id, open_ones)
         if closed[parent.credential_id] and parent.status in UNCUT and parent.remaining:
@@ -205,10 +205,10 @@ class _Moving:
                 self._move_from(child, closed[child.credential_id])
         if self._moves and closed[parent.credential_id] and not parent.remaining:
             # None of the parent's own messages is left to show who sends them.
-            Job.objects.filter(pk=parent.pk).update(**_by(self._moves[-1].went_to))
-        return self._record()
+            Job.objects.filter(pk=parent.pk).update(**_login_columns(self._moves[-1].went_to))
+        return self._record_moves()
 
-    def _targets(self, first: int, source: int) -> list[RouteState]:
+    def _open_targets(self, first: int, source: int) -> list[RouteState]:
         """Return the entries that take work and never had these messages. They go round the route at most once.
 
         Entries unreachable at their last call come last.
@@ -217,7 +217,7 @@ class _Moving:
         open_ones = [one for one in self._entries if not one.why and one.credential.pk not in had]
         return sorted(open_ones, key=lambda one: one.credential.unreached_since is not None)
 
-    def _admitting(self, targets: list[RouteState], vendor_id: int, messages: int) -> RouteState | None:
+    def _find_admitting(self, targets: list[RouteState], vendor_id: int, messages: int) -> RouteState | None:
         """Return the first one at whose vendor the sponsor's quotas have room. vendor_id: where the messages are."""
         return next(
             (
@@ -232,19 +232,19 @@ class _Moving:
         """Move the part not cut yet."""
         parent, first = self._parent, self._parent.end - self._parent.remaining
         waiting = parent.remaining - parent.remaining_suppressed
-        target = self._admitting(self._targets(first, parent.credential_id), parent.vendor_id, waiting)
+        target = self._find_admitting(self._open_targets(first, parent.credential_id), parent.vendor_id, waiting)
         if target is None:
             return
         rest = (first, self._parent.end)
-        self._write(None, rest, waiting, parent.credential_id, target.credential, why)
-        Job.objects.filter(pk=parent.pk).update(**_by(target.credential), not_before=None, waits_for="")
+        self._write_move(None, rest, waiting, parent.credential_id, target.credential, why)
+        Job.objects.filter(pk=parent.pk).update(**_login_columns(target.credential), not_before=None, waits_for="")
         failpoints.here("mid_reroute")
 
     def _move_from(self, child: Job, why: str) -> None:
         """Move the child's runs of uncalled messages."""
-        targets = self._targets(child.first_message, child.credential_id)
-        waiting = _runs(child) if targets else {}
-        target = self._admitting(targets, child.vendor_id, sum(waiting.values())) if waiting else None
+        targets = self._open_targets(child.first_message, child.credential_id)
+        waiting = _movable_runs(child) if targets else {}
+        target = self._find_admitting(targets, child.vendor_id, sum(waiting.values())) if waiting else None
         if target is None:
             return
         runs = list(waiting)
@@ -256,16 +256,16 @@ class _Moving:
             firsts, ends = zip(*runs, strict=True)
             cursor.execute(NOT_PUT_OFF, {"firsts": list(firsts), "ends": list(ends)})
         if runs == [(child.first_message, child.end)]:
-            move(mine, "hand_on", **_by(login), **freed, started_at=None)
-            self._write(child.pk, runs[0], waiting[runs[0]], child.credential_id, login, why)
+            move(mine, "hand_on", **_login_columns(login), **freed, started_at=None)
+            self._write_move(child.pk, runs[0], waiting[runs[0]], child.credential_id, login, why)
             return
-        kept, *further = _between(child, runs)
+        kept, *further = _slices_between(child, runs)
         mine.update(first_message=kept[0], size=kept[1] - kept[0], **freed)
         failpoints.here("mid_reroute")
-        apart = [_part(child, run, started_at=child.started_at) for run in further]
+        apart = [_make_sibling(child, run, started_at=child.started_at) for run in further]
         for run in runs:
-            gone = _part(child, run, **_by(login), status=S.DISPATCHED)
-            self._write(gone.pk, run, waiting[run], child.credential_id, login, why)
+            gone = _make_sibling(child, run, **_login_columns(login), status=S.DISPATCHED)
+            self._write_move(gone.pk, run, waiting[run], child.credential_id, login, why)
             apart.append(gone)
         staying = [child.pk, *(one.pk for one in apart[: len(further)])]
         with connection.cursor() as cursor:
@@ -274,14 +274,14 @@ class _Moving:
             ended = [job_id for (job_id,) in cursor.fetchall()]
         move(Job.objects.filter(pk__in=ended), "part")
 
-    def _write(self, job: int | None, run: Slice, waiting: int, source: int, to: Credential, why: str) -> None:
+    def _write_move(self, job: int | None, run: Slice, waiting: int, source: int, to: Credential, why: str) -> None:
         row = RouteMove(
             campaign_id=self._parent.campaign_id, parent=self._parent, job_id=job, first_message=run[0],
             size=run[1] - run[0], messages=waiting, came_from_id=source, went_to=to, at=self._at, reason=why[:255],
         )  # fmt: skip
         self._moves.append(row)
 
-    def _record(self) -> Moved:
+    def _record_moves(self) -> Moved:
         """Store the moves, and add one history entry to the job for each pair of vendors."""
         if not self._moves:
             return Moved()
@@ -363,7 +363,7 @@ def describe_stay(job: Job) -> list[str]:
     return [one.sentence for one in describe_stays([job]).get(job.pk, ()) if one.why]
 
 
-def _abridge(closed: dict[int, ClosedReason], sponsor_id: int) -> dict[int, str]:
+def _abridge_reasons(closed: dict[int, ClosedReason], sponsor_id: int) -> dict[int, str]:
     """Abridge reasons before they are stored with the sponsor's job, except for vendors the sponsor owns."""
     if ownership.are_alone():
         return {login: one.why for login, one in closed.items()}
@@ -371,7 +371,7 @@ def _abridge(closed: dict[int, ClosedReason], sponsor_id: int) -> dict[int, str]
     return {login: one.why if login in own else one.brief for login, one in closed.items()}
 
 
-def _runs(child: Job) -> dict[Slice, int]:
+def _movable_runs(child: Job) -> dict[Slice, int]:
     """Return the child's movable runs, in order, with the number of waiting messages in each.
 
     While a lost sender's call is in doubt, the called messages stay in one piece.
@@ -387,24 +387,24 @@ def _runs(child: Job) -> dict[Slice, int]:
     return {run: its for run, its in runs.items() if run[0] == child.first_message or run[1] == child.end}
 
 
-def _between(child: Job, runs: list[Slice]) -> list[Slice]:
+def _slices_between(child: Job, runs: list[Slice]) -> list[Slice]:
     """Return the child's slices between these runs; at least one."""
     edges = [child.first_message, *(edge for run in runs for edge in run), child.end]
     return [(begin, end) for begin, end in zip(edges[::2], edges[1::2], strict=True) if begin < end]
 
 
-def _part(child: Job, run: Slice, **facts: Any) -> Job:
+def _make_sibling(child: Job, run: Slice, **facts: Any) -> Job:
     """Create a sibling of this child for one slice of its messages."""
     copied = {name: getattr(child, name) for name in COPIED}
     row = {**copied, "fence": child.fence + 1, "first_message": run[0], "size": run[1] - run[0], **facts}
     return Job.objects.create(**row)
 
 
-def _by(login: Credential) -> dict[str, int]:
+def _login_columns(login: Credential) -> dict[str, int]:
     return {"vendor_id": login.vendor_id, "credential_id": login.pk}
 
 
-def _clock() -> datetime:
+def _database_time() -> datetime:
     """Return the database's time. Read it after locking, so that every earlier call has an earlier time."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")

@@ -62,7 +62,7 @@ def called_elsewhere(message_ids: Iterable[int]) -> set[int]:
         return {message for (message,) in cursor.fetchall()}
 
 
-def vendors(message_ids: list[int]) -> dict[int, tuple[int, str]]:
+def vendors_of_messages(message_ids: list[int]) -> dict[int, tuple[int, str]]:
     """Return {message: (id, slug) of the vendor that sends it}."""
     with connection.cursor() as cursor:
         cursor.execute(VENDORS, {"messages": message_ids})
@@ -113,7 +113,7 @@ class MoveSum:
         return f"{self.at:%Y-%m-%d %H:%M:%S}: {self.messages:,} from {self.came_from} to {self.went_to}: {self.reason}"
 
 
-def moves(campaign_id: int) -> list[MoveSum]:
+def list_moves(campaign_id: int) -> list[MoveSum]:
     """Return the campaign's moves, newest first, at most MOST."""
     pairs = ("came_from__vendor__slug", "came_from__name", "went_to__vendor__slug", "went_to__name")
     rows = RouteMove.objects.filter(campaign=campaign_id).order_by("-at", *pairs)

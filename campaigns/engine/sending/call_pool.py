@@ -2,8 +2,8 @@
 
 A message counts as in flight from its claim until its result is stored. A slow answer blocks only its own connection.
 
-Where calls are quick, more is claimed than there are connections (`reach`), so that a claim is worth its price. What
-waits for a connection is called only while it is confirmed (claiming/confirming.py). After doubts, and in a row of
+Where calls are quick, more is claimed than there are connections (`claim_reach`), so that a claim is worth its price.
+What waits for a connection is called only while it is confirmed (claiming/confirming.py). After doubts, and in a row of
 refusals, no more calls are without a stored answer than there are connections, as if nothing was claimed ahead. If the
 vendor cannot be called, all that waits is given back.
 """
@@ -24,14 +24,14 @@ from django.conf import settings
 from campaigns.engine import failpoints, ports
 from campaigns.engine.claiming.claims import PermittedCall
 from campaigns.engine.claiming.confirming import FRESH, ClaimTerms, Confirmations, read_ticks
-from campaigns.engine.claiming.letters import LeasedJob, by_size, letters_in_turn
+from campaigns.engine.claiming.letters import LeasedJob, letters_in_turn, split_by_size
 from campaigns.engine.journal import MarkedAnswer, NoMarks
 from campaigns.engine.letter_outcomes import follow_answer, spare_for_sender
 from campaigns.engine.refusal_runs.run_rows import SeenRun
 from campaigns.engine.sending.receiver_runs import ReceiverRun
 from campaigns.engine.sending.recording import KINDS, CallResult, answer_columns
 from campaigns.engine.suppressed.recent import SuppressedRecipient
-from campaigns.engine.threads import happens
+from campaigns.engine.threads import wait_for_event
 from vendors import alarms, histograms, log_ids
 from vendors.adapters.base import Letter
 from vendors.adapters.call_progress import progress, tells_progress
@@ -57,14 +57,14 @@ Refusal = NotSent | InDoubt
 SERVED = (Accepted, Refused)  # outcomes that show the vendor serves us
 
 
-def heavier(one: Refusal | None, other: Refusal) -> Refusal:
+def heavier_refusal(one: Refusal | None, other: Refusal) -> Refusal:
     """Return the refusal that holds more for longer: of the credential a pause, of the sender, then a stated wait."""
 
-    def weight(refusal: Refusal) -> tuple[bool, bool, float]:
+    def refusal_weight(refusal: Refusal) -> tuple[bool, bool, float]:
         wait, scope = (refusal.retry_after, refusal.scope) if isinstance(refusal, NotSent) else (None, "")
         return refusal.pause, scope != "sender", -1.0 if wait is None else wait
 
-    return other if one is None or weight(other) >= weight(one) else one
+    return other if one is None or refusal_weight(other) >= refusal_weight(one) else one
 
 
 def mark_answer(marks: NoMarks, call: PermittedCall, outcome: Outcome) -> None:
@@ -72,7 +72,7 @@ def mark_answer(marks: NoMarks, call: PermittedCall, outcome: Outcome) -> None:
     if isinstance(outcome, Accepted) and outcome.vendor_id.isascii():
         marks.accepted(call, outcome.vendor_id)
     else:
-        marks.answered(call, MarkedAnswer(KINDS[type(outcome)], *answer_columns(outcome)))
+        marks.keep_answer(call, MarkedAnswer(KINDS[type(outcome)], *answer_columns(outcome)))
 
 
 class OngoingCall:
@@ -117,7 +117,7 @@ class ObservedCalls:
         self.durations: list[float] = []  # of calls, in seconds
         self.stored: list[tuple[float, int]] = []  # seconds from an answer to its commit, and answers
 
-    def pour(self, counts: histograms.ObservedCounts, vendor_id: int, due: datetime) -> None:
+    def pour_into(self, counts: histograms.ObservedCounts, vendor_id: int, due: datetime) -> None:
         """Count it all. due: the earliest possible time of the messages' calls."""
         for at, messages in self.claims:
             counts.observe_value(histograms.ACCEPT_TO_CALL, vendor_id, max(0.0, (at - due).total_seconds()), messages)
@@ -192,7 +192,7 @@ class CallPool:
         self._answered, self._all_answered, self._freed = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @property
-    def reach(self) -> int:
+    def claim_reach(self) -> int:
         """How many messages may be in flight: what can be called in CLAIM_AHEAD_SECONDS, at least `size`.
 
         At the first sign of trouble it is `size`, so that no more calls fail than there are connections.
@@ -204,29 +204,29 @@ class CallPool:
     @property
     def is_ahead(self) -> bool:
         """Whether calls wait for a connection, and none of these waits for an answer to be stored."""
-        return bool(self._waiting) and self.reach > self.size
+        return bool(self._waiting) and self.claim_reach > self.size
 
     @property
-    def free(self) -> int:
+    def free_places(self) -> int:
         """How many more messages can be claimed now. Permits for more would grow too old.
 
         Each doubt since the last clear answer takes a connection away, so a vendor that fails cannot turn more calls
         into doubts than there are connections.
         """
-        if (reach := self.reach) > self.size:
+        if (reach := self.claim_reach) > self.size:
             return max(0, reach - self.in_flight)
         adapter = self._job.adapter
-        batch, doubts = adapter.capabilities.batch_max, self._doubts
+        batch, doubts = adapter.capabilities.batch_max, self._doubted_runs
         idle = (adapter.concurrency - self._busy - doubts) * batch - len(self._waiting)
         return max(0, min(self.size - self.in_flight - doubts * batch, idle))
 
     @property
-    def patience(self) -> float:
+    def store_patience(self) -> float:
         """Seconds for which answers may wait for others, since storing them together costs less."""
         patience = min(PATIENCE_MOST, PATIENCE * self._took)
         return patience if patience > PATIENCE_LEAST else 0.0
 
-    def submit(
+    def submit_calls(
         self,
         calls: list[PermittedCall],
         suppressed: Mapping[int, str],
@@ -237,26 +237,26 @@ class CallPool:
 
         terms, asked: what the claim has checked, and a time before that (confirming.read_ticks).
         """
-        self._marks.claimed(calls)
+        self._marks.mark_claimed(calls)
         if terms is not None:
             self._take_terms(terms, asked, len(calls) - len(suppressed))
         self.in_flight += len(calls)
         if calls:
             self._noted.claims.append((calls[0].claim.at, len(calls)))
         for number, reason in suppressed.items():
-            self._finish(calls[number], SuppressedRecipient(reason), called=False)
+            self._finish_call(calls[number], SuppressedRecipient(reason), called=False)
         self._waiting.extend(call for number, call in enumerate(calls) if number not in suppressed)
         if self._group is not None:
             self._call_those_that_wait(self._group)
         if self._confirmations is not None and self._ahead:
-            self._confirmations.watch(self)
+            self._confirmations.watch_calls(self)
         if (self._ahead or self.claims_ahead) and self._cannot_be_called:  # it was refused while this was claimed
-            self.give_back()
+            self.give_back_calls()
 
     def _take_terms(self, terms: ClaimTerms, asked: float, calls: int) -> None:
         """Take over the terms of a new claim with so many calls. Under other terms, what waits is given back."""
         if self.terms and self.waiting and not terms.allows_calls_of(self.terms):
-            self.give_back()
+            self.give_back_calls()
         adapter = self._job.adapter
         idle = (adapter.concurrency - self._busy) * adapter.capabilities.batch_max
         self._ahead = (self._ahead and bool(self._waiting)) or len(self._waiting) + calls > idle
@@ -277,14 +277,14 @@ class CallPool:
         """Whether enough is claimed ahead for the connections not to wait for the next claim."""
         return len(self._waiting) > self.size and self._few_are_free
 
-    def confirm(self, asked: float) -> None:
+    def confirm_calls(self, asked: float) -> None:
         """Let the waiting calls start: at this time (confirming.read_ticks) or later nothing spoke against it."""
         self._confirmed_until = max(self._confirmed_until, asked + FRESH)
         if (now := read_ticks()) < self._confirmed_until:
             self._gives_up = now + UNCONFIRMED_MOST
         self._confirmed.set()
 
-    def give_back(self, *, but: Mapping[int, str] | None = None) -> None:
+    def give_back_calls(self, *, but: Mapping[int, str] | None = None) -> None:
         """Let the messages of the calls that have not begun wait again.
 
         but: {message: reason}: keep the others, and these are not called, because their recipients are suppressed.
@@ -292,9 +292,9 @@ class CallPool:
         waiting, kept = self.waiting, list[PermittedCall]()
         for call in waiting:
             if but is None:
-                self._give_back(call, "it was claimed ahead, and not called")
+                self._give_call_back(call, "it was claimed ahead, and not called")
             elif reason := but.get(call.message.id):
-                self._finish(call, SuppressedRecipient(reason), called=False)
+                self._finish_call(call, SuppressedRecipient(reason), called=False)
             else:
                 kept.append(call)
         added = self._added.keys()
@@ -303,12 +303,12 @@ class CallPool:
         self._waiting.extend(call for call in kept if call.message.id not in added)
         self._confirmed.set()
 
-    def _give_back(self, call: PermittedCall, why: str) -> None:
+    def _give_call_back(self, call: PermittedCall, why: str) -> None:
         first = self.first_given_back
         self.first_given_back = call.message.id if first is None else min(first, call.message.id)
         if self._ahead:
             self.given_back_at = time.monotonic()
-        self._finish(call, NotSent(why), called=False)
+        self._finish_call(call, NotSent(why), called=False)
 
     @property
     def _is_troubled(self) -> bool:
@@ -316,10 +316,10 @@ class CallPool:
 
         No more calls may then be without a stored answer than there are connections.
         """
-        return self._doubts > 0 or self._undecided >= RUN_LEAST
+        return self._doubted_runs > 0 or self._undecided >= RUN_LEAST
 
     @property
-    def _doubts(self) -> int:
+    def _doubted_runs(self) -> int:
         return self._condition.doubts_running if self._condition else 0
 
     @property
@@ -332,51 +332,51 @@ class CallPool:
         if not self._is_troubled:
             return True
         unstored = self.in_flight - len(self._waiting)
-        return unstored < self.size - self._doubts * self._job.adapter.capabilities.batch_max
+        return unstored < self.size - self._doubted_runs * self._job.adapter.capabilities.batch_max
 
     async def _wait_to_start(self) -> bool:
         """Wait until a waiting call may start; return False if none is left."""
         while self._waiting and not self._may_start:
             if self._confirmations is not None:
-                self._confirmations.watch(self)
+                self._confirmations.watch_calls(self)
             if read_ticks() > max(self._gives_up, self._confirmed_until):
-                self.give_back()
+                self.give_back_calls()
                 break
             self._confirmed.clear()
-            await happens(self._confirmed, LOOK_SECONDS)
+            await wait_for_event(self._confirmed, LOOK_SECONDS)
         return bool(self._waiting)
 
-    def _pour(self) -> None:
+    def _pour_histograms(self) -> None:
         """Hand over the notes for the histograms since the last time."""
         noted, self._noted, self._poured_at = self._noted, ObservedCalls(), time.monotonic()
         campaign = self._job.campaign
         if noted.claims or noted.stored:
             due = max(campaign.created_at, campaign.send_at or campaign.created_at)
-            noted.pour(histograms.counts, self._job.vendor_id, due)
+            noted.pour_into(histograms.counts, self._job.vendor_id, due)
 
     @property
-    def _moment(self) -> float:
+    def _moment_seconds(self) -> float:
         """Seconds for which answers and freed connections wait for others: the time to store answers."""
         return min(self._storing, MOMENT_MOST)
 
     @property
     def _few_are_free(self) -> bool:
         """Whether connections limit the stream, not permits or messages."""
-        return self.free <= self.reach // 2
+        return self.free_places <= self.claim_reach // 2
 
     async def wait_for_free(self) -> None:
         """Wait briefly until enough connections are free to be worth a claim."""
         if not self._few_are_free:
             return
-        if self.has_enough or not self.free:
-            await self.wait(0.2)
+        if self.has_enough or not self.free_places:
+            await self.wait_for_result(0.2)
         if self.claims_ahead and self._waiting:  # no connection is idle meanwhile
             return
-        until = time.monotonic() + self._moment
+        until = time.monotonic() + self._moment_seconds
         while self._few_are_free and not self.refusal and (left := until - time.monotonic()) > 0:
-            await self.wait(left)
+            await self.wait_for_result(left)
 
-    async def wait(self, seconds: float) -> None:
+    async def wait_for_result(self, seconds: float) -> None:
         """Wait until a result is stored, for `seconds` at most."""
         self._freed.clear()
         try:
@@ -385,24 +385,24 @@ class CallPool:
         except TimeoutError:
             pass
 
-    async def run(self) -> None:
+    async def run_calls(self) -> None:
         """Make calls until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 self._call_those_that_wait(group)
-                await self._record()
+                await self._record_answers()
         finally:
-            self._pour()
+            self._pour_histograms()
 
     def _call_those_that_wait(self, group: asyncio.TaskGroup) -> None:
         adapter = self._job.adapter
         most = min(adapter.concurrency - self._callers, -(-len(self._waiting) // adapter.capabilities.batch_max))
         for _ in range(most):
             self._callers += 1
-            group.create_task(self._calls())
+            group.create_task(self._call_waiting())
 
-    async def _calls(self) -> None:
+    async def _call_waiting(self) -> None:
         """Make calls until none waits, then end, so that the hundreds of waiting jobs in a process cost no tasks."""
         log_ids.IDS.set(self._ids)  # of this task alone
         waiting, most = self._waiting, self._job.adapter.capabilities.batch_max
@@ -412,24 +412,24 @@ class CallPool:
             self._busy += 1
             if most == 1 and self._files is None:  # the usual case: a single letter delays no other task
                 call = waiting.popleft()
-                await self._call((call,), [call.letter or self._job.letter(call.message)])
+                await self._call_vendor((call,), [call.letter or self._job.letter(call.message)])
             else:
                 batch = [waiting.popleft() for _ in range(min(most, len(waiting)))]
-                for together in by_size(list(zip(batch, await self._letters(batch), strict=True))):
-                    await self._call(*zip(*together, strict=True))
+                for together in split_by_size(list(zip(batch, await self._make_letters(batch), strict=True))):
+                    await self._call_vendor(*zip(*together, strict=True))
             self._busy -= 1
             if self._ahead and self._cannot_be_called:
-                self.give_back()
+                self.give_back_calls()
             if not self._busy:
                 self._all_answered.set()
         self._callers -= 1
 
-    async def _letters(self, calls: list[PermittedCall]) -> Sequence[Letter | Outcome]:
+    async def _make_letters(self, calls: list[PermittedCall]) -> Sequence[Letter | Outcome]:
         made = [call.letter for call in calls if call.letter]  # either all are made or none
         made = made or await letters_in_turn(self._job, [call.message for call in calls])
         return made if self._files is None else await self._files.enclose(made)
 
-    async def _call(self, calls: Sequence[PermittedCall], letters: Sequence[Letter | Outcome]) -> None:
+    async def _call_vendor(self, calls: Sequence[PermittedCall], letters: Sequence[Letter | Outcome]) -> None:
         """Make one call for these messages, leaving out those that must not be called."""
         now = time.monotonic()
         called: list[PermittedCall] = []
@@ -462,15 +462,15 @@ class CallPool:
             return
         for call in ongoing.take_uncalled():
             if self._added.pop(call.message.id, None):
-                self._give_back(call, "it was added to a call that ended before it")
+                self._give_call_back(call, "it was added to a call that ended before it")
         self.take_answers(called[ongoing.answers :], outcomes[ongoing.answers : len(called)], ongoing.since)
 
     def _may_be_called(self, letter: Letter | Outcome, call: PermittedCall, now: float) -> TypeGuard[Letter]:
         """Tell whether the call may start now; record why it may not."""
         if not isinstance(letter, Letter):
-            self._finish(call, letter, called=False)
+            self._finish_call(call, letter, called=False)
         elif now > call.latest:
-            self._give_back(call, "its permit was too old to start a call")
+            self._give_call_back(call, "its permit was too old to start a call")
         else:
             return True
         return False
@@ -489,7 +489,7 @@ class CallPool:
         if self._condition is not None:
             self._condition.note_call(followed, began)
         for call, outcome in zip(calls, followed, strict=True):
-            self._finish(call, outcome, called=True)
+            self._finish_call(call, outcome, called=True)
 
     def add_letter(self, to: list[PermittedCall]) -> Letter | None:
         """Add the next waiting call to these and return its letter; None if none may start or needs to."""
@@ -514,18 +514,18 @@ class CallPool:
     def _cannot_be_called(self) -> bool:
         return bool(self.refusal or self.receivers_refused)
 
-    def _finish(self, call: PermittedCall, outcome: Outcome | SuppressedRecipient, *, called: bool) -> None:
+    def _finish_call(self, call: PermittedCall, outcome: Outcome | SuppressedRecipient, *, called: bool) -> None:
         self._permits.extend(call.permits)
         if not self._answers:
             self._oldest = time.monotonic()
         self._answers.append(CallResult(call, outcome))
         if called and not isinstance(outcome, SuppressedRecipient):
             mark_answer(self._marks, call, outcome)
-            self._count(outcome, call.message.recipient)
+            self._count_outcome(outcome, call.message.recipient)
         if isinstance(outcome, NotSent):
             self._not_sent(outcome, call.message.recipient, called=called)
         elif called and isinstance(outcome, InDoubt) and outcome.pause:
-            self.refusal = heavier(self.refusal, outcome)
+            self.refusal = heavier_refusal(self.refusal, outcome)
         elif called and not (isinstance(outcome, InDoubt) and not outcome.answered):
             self.answered_at = time.monotonic()
             if isinstance(outcome, SERVED):
@@ -551,16 +551,16 @@ class CallPool:
             receiver, outcome = self._run.note_refusal(recipient, outcome)
             outcome = spare_for_sender(outcome, self._job.campaign)
             if outcome.scope == "receiver":
-                self.receivers_refused[receiver] = replace(outcome, reason=_without(recipient, outcome.reason))
+                self.receivers_refused[receiver] = replace(outcome, reason=_mask_recipient(recipient, outcome.reason))
                 return
         if called and (outcome.pause or outcome.scope == "credential" or outcome.retry_after is None):
-            self.refusal = heavier(self.refusal, outcome)
+            self.refusal = heavier_refusal(self.refusal, outcome)
 
     def refuse_run(self, run: SeenRun) -> None:
         """Take equal refusals over the credential for a refusal of ours."""
         self.ill += self._undecided
         self._undecided = 0
-        self.refusal = heavier(self.refusal, run.pause())
+        self.refusal = heavier_refusal(self.refusal, run.pause_outcome())
 
     def forget_undecided(self) -> None:
         """Count undecided answers neither as good nor as bad: one sponsor's mail says nothing about the vendor."""
@@ -571,10 +571,10 @@ class CallPool:
         self.well += self._undecided
         self._undecided = 0
 
-    def _count(self, outcome: Outcome, recipient: str) -> None:
+    def _count_outcome(self, outcome: Outcome, recipient: str) -> None:
         good = self._job.adapter.is_good(outcome)
         if self._condition is not None:
-            text = _without(recipient, outcome.reason) if good is False and isinstance(outcome, Refusal) else ""
+            text = _mask_recipient(recipient, outcome.reason) if good is False and isinstance(outcome, Refusal) else ""
             self._condition.note_outcome(outcome, good, text)
         if good and isinstance(outcome, Refused) and outcome.may_be_ours and settings.EQUAL_REFUSALS:
             self._undecided += 1
@@ -584,7 +584,7 @@ class CallPool:
         self.well += good is True
         self.ill += good is False and not self._is_known_login(outcome)
         if good is False and isinstance(outcome, NotSent | InDoubt):
-            self.trouble = _without(recipient, outcome.reason)
+            self.trouble = _mask_recipient(recipient, outcome.reason)
 
     def _is_known_login(self, outcome: Outcome) -> bool:
         """Return True if the login was refused before. All calls under way then get that answer.
@@ -596,26 +596,26 @@ class CallPool:
         before, self._login_refused = self._login_refused, True
         return before
 
-    async def _record(self) -> None:
+    async def _record_answers(self) -> None:
         while True:
             await self._answered.wait()
-            await self._others()
+            await self._wait_for_others()
             self._answered.clear()
             answers, self._answers = self._answers, []
             permits, self._permits = self._permits, []
             oldest, began = self._oldest, time.monotonic()
             await self._write(answers, permits)
-            self._marks.stored(answer.call for answer in answers)
+            self._marks.free_stored(answer.call for answer in answers)
             now = time.monotonic()
             self._noted.stored.append((now - oldest, len(answers)))
             if now - self._poured_at > POUR_SECONDS:
-                self._pour()
+                self._pour_histograms()
             self._storing += (time.monotonic() - began - self._storing) / 8
             self.in_flight -= len(answers)
             self._freed.set()
             self._confirmed.set()
 
-    async def _others(self) -> None:
+    async def _wait_for_others(self) -> None:
         """Wait a moment for the answers of the calls under way.
 
         Results stored together free their connections together, and those share a claim. If permits or messages are the
@@ -623,10 +623,10 @@ class CallPool:
         """
         if self._busy and not self.refusal and (self.is_ahead or self._few_are_free):
             self._all_answered.clear()
-            await happens(self._all_answered, MOMENT_MOST if self.is_ahead else self._moment)
+            await wait_for_event(self._all_answered, MOMENT_MOST if self.is_ahead else self._moment_seconds)
 
 
-def _without(recipient: str, text: str) -> str:
+def _mask_recipient(recipient: str, text: str) -> str:
     """Return the text without the recipient: vendors often repeat the address, or the part before its @."""
     for known in (recipient, recipient.partition("@")[0]):
         if len(known) > 2:

@@ -43,5 +43,5 @@ class ReceiverRuns:
     def __init__(self) -> None:
         self._of: dict[int, ReceiverRun] = {}
 
-    def of_credential(self, credential_id: int) -> ReceiverRun:
+    def run_of_credential(self, credential_id: int) -> ReceiverRun:
         return self._of.setdefault(credential_id, ReceiverRun())

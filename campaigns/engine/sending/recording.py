@@ -19,12 +19,12 @@ from campaigns.engine.claiming.claims import PermittedCall
 from campaigns.engine.claiming.letters import Lease
 from campaigns.engine.connections import SharedRows
 from campaigns.engine.failover import guard
-from campaigns.engine.lifecycle import holding, merge
+from campaigns.engine.lifecycle import execute_holding, merge_answers
 from campaigns.engine.refusal_runs.known_runs import KnownRuns, RunPart
 from campaigns.engine.refusal_runs.run_rows import RunKey
 from campaigns.engine.sending.receiver_runs import ReceiverRuns
 from campaigns.engine.suppressed.recent import SuppressedRecipient
-from campaigns.engine.threads import happens
+from campaigns.engine.threads import wait_for_event
 from campaigns.models.states import OWN_ENDS
 from vendors import alarms, histograms
 from vendors.causes import AnswerCause
@@ -69,25 +69,25 @@ KINDS: dict[type, str] = dict(
 
 
 async def append_all(connection: AsyncConnection[TupleRow], answers: Sequence[JobResults], runs: KnownRuns) -> None:
-    """Store call results like `append`, and extend runs of equal refusals with them."""
-    parts = sorted(_parts(answers, runs), key=lambda one: one.key)
+    """Store call results like `append_results`, and extend runs of equal refusals with them."""
+    parts = sorted(_split_by_run(answers, runs), key=lambda one: one.key)
     if not parts:
-        await append(connection, answers)
+        await append_results(connection, answers)
         return
     full: list[bool] = []
     async with connection.transaction():
         for part in parts:
             code, sub_type, *_ = answer_columns(part.refusal)
             full.append(await part.note(connection, code or "", sub_type or ""))
-        await append(connection, answers)
+        await append_results(connection, answers)
     for part, is_full in zip(parts, full, strict=True):
         runs.part_noted(part, is_full)
 
 
-def _parts(answers: Iterable[JobResults], runs: KnownRuns) -> Iterator[RunPart]:
+def _split_by_run(answers: Iterable[JobResults], runs: KnownRuns) -> Iterator[RunPart]:
     by_key = defaultdict[RunKey, list[JobResults]](list)
     for one in answers:
-        for key in (one.key, one.key.of_all) if one.key else ():
+        for key in (one.key, one.key.credential_key) if one.key else ():
             by_key[key].append(one)
     for key, its in by_key.items():
         said = ((result.call.message.id, result.outcome) for one in its for result in one.results)
@@ -95,18 +95,18 @@ def _parts(answers: Iterable[JobResults], runs: KnownRuns) -> Iterator[RunPart]:
             yield part
 
 
-async def append(connection: AsyncConnection[TupleRow], answers: Iterable[JobResults]) -> None:
+async def append_results(connection: AsyncConnection[TupleRow], answers: Iterable[JobResults]) -> None:
     """Store call results, however late and from any sender. They are merged into the messages later.
 
     Storing them twice, or after the job was lost, does no harm (promise P3).
     """
     failpoints.here("before_record")
-    batches = [batch for one in answers for batch in _batches(one)]
+    batches = [batch for one in answers for batch in _answer_batches(one)]
     await connection.execute(APPEND, {"batches": orjson.dumps(batches).decode()})
     failpoints.here("after_record")
 
 
-def _batches(answers: JobResults) -> Iterator[dict[str, Any]]:
+def _answer_batches(answers: JobResults) -> Iterator[dict[str, Any]]:
     """Yield rows of AnswerBatch, one for each claim."""
     of_claims: dict[int, list[CallResult]] = {}
     for result in answers.results:
@@ -144,20 +144,20 @@ def answer_columns(outcome: Outcome | SuppressedRecipient) -> AnswerColumns:
     """Return the stored part of an outcome, beside its kind."""
     match outcome:
         case Accepted(vendor_id):
-            return AnswerColumns(_stored(vendor_id))
+            return AnswerColumns(_storable_answer_text(vendor_id))
         case Refused(code, sub_type, cause):
-            code = _stored(f"vendor: {code}" if code in OWN_ENDS else code)
-            return AnswerColumns(code, _stored(sub_type) or None, cause.value)
+            code = _storable_answer_text(f"vendor: {code}" if code in OWN_ENDS else code)
+            return AnswerColumns(code, _storable_answer_text(sub_type) or None, cause.value)
         case InDoubt(reason, wait=wait):
-            return AnswerColumns(note=_stored(reason), wait=wait or None)
+            return AnswerColumns(note=_storable_answer_text(reason), wait=wait or None)
         case SuppressedRecipient(reason):
-            return AnswerColumns(note=_stored(reason), cause=AnswerCause.RECIPIENT.value)
+            return AnswerColumns(note=_storable_answer_text(reason), cause=AnswerCause.RECIPIENT.value)
         case NotSent(cause=cause, retry_after=wait):
             known = None if cause == AnswerCause.UNKNOWN else cause.value  # often nobody was asked
             return AnswerColumns(cause=known, wait=min(wait or 0.0, RETRY_MAX) if outcome.puts_off else None)
 
 
-def _stored(text: str) -> str:
+def _storable_answer_text(text: str) -> str:
     """Return the text as a column can store it. One unstorable text would fail the whole batch."""
     if not text.isascii():
         text = text.encode(errors="replace").decode()
@@ -196,7 +196,7 @@ class Recorder:
         self._closing = False
         self._one_merge = asyncio.Lock()  # so that answers can be stored meanwhile
 
-    async def store(
+    async def store_results(
         self, lease: Lease, results: Sequence[CallResult], patience: float = 0.0, key: RunKey | None = None
     ) -> None:
         """Return once the results are stored. They wait up to `patience` seconds for others to share a commit.
@@ -247,13 +247,13 @@ class Recorder:
         while self._waiting:
             while (wait := self._due - time.monotonic()) > 0:
                 self._hurry.clear()
-                await happens(self._hurry, wait)
+                await wait_for_event(self._hurry, wait)
             together, self._waiting, self._due = self._waiting, [], float("inf")
-            failed = await self._store([answers for answers, _ in together])
+            failed = await self._store_batch([answers for answers, _ in together])
             ours = failed is not None and not isinstance(failed, RowsError | DjangoError)
             for answers, stored in together:
                 # An error in one answer must not harm other streams.
-                error = await self._store([answers]) if ours else failed
+                error = await self._store_batch([answers]) if ours else failed
                 if stored.done():  # its stream was cut off
                     continue
                 if error is None:
@@ -262,10 +262,10 @@ class Recorder:
                     stored.set_exception(error)
         self._storing = None
 
-    async def _store(self, answers: Sequence[JobResults]) -> Exception | None:
+    async def _store_batch(self, answers: Sequence[JobResults]) -> Exception | None:
         for pause in (0.1, 0.2, 0.5, 1, 2, 3, 5, 5, 5, 10, 10, 10, 0):
             try:
-                async with self._rows.one() as connection:
+                async with self._rows.lend_connection() as connection:
                     began = time.monotonic()
                     await append_all(connection, answers, self.runs)
                     histograms.counts.observe_value(histograms.STATEMENT, "store", time.monotonic() - began)
@@ -284,38 +284,38 @@ class Recorder:
 
     async def _merge_soon(self) -> None:
         while self._unmerged:
-            await happens(self._many, MERGE_AFTER)
+            await wait_for_event(self._many, MERGE_AFTER)
             self._many.clear()
             async with self._one_merge:
-                await self._merge(list(self._unmerged))
+                await self._merge_jobs(list(self._unmerged))
         self._merging = None
 
     async def _merge_all_ended(self) -> None:
         async with self._one_merge:
             ended, self._ended, self._next = self._ended, set(), None
-            await self._merge(job for job in ended if job in self._unmerged)
+            await self._merge_jobs(job for job in ended if job in self._unmerged)
 
     def _is_unmerged(self, job_id: int, answers: int = 0) -> None:
         self._unmerged[job_id] = self._unmerged.get(job_id, 0) + answers
         if self._merging is None:
             self._merging = asyncio.create_task(self._merge_soon())
 
-    async def _merge(self, unmerged: Iterable[int]) -> None:
+    async def _merge_jobs(self, unmerged: Iterable[int]) -> None:
         jobs = list(unmerged)
         for job in jobs:
             del self._unmerged[job]
         if not jobs:
             return
         try:
-            async with self._rows.one() as connection:
+            async with self._rows.lend_connection() as connection:
                 began = time.monotonic()
-                merged = await merge(connection, jobs, free=True)
+                merged = await merge_answers(connection, jobs, free=True)
                 histograms.counts.observe_value(histograms.STATEMENT, "merge", time.monotonic() - began)
                 locked = set(jobs) - merged
                 if locked:
                     rows = await connection.execute(EXISTING, {"jobs": list(locked)})
                     locked = {job for (job,) in await rows.fetchall()}
-        except ProgrammingError as error:  # as in `_store`
+        except ProgrammingError as error:  # as in `_store_batch`
             tables_refuse(error)
             self.refusals += 1
         except RowsError as error:  # the next lock of one of these jobs merges its answers too
@@ -345,7 +345,7 @@ WHERE id = %(job)s AND EXISTS (SELECT FROM held)
 """
 
 
-async def expire(
+async def expire_uncalled(
     connection: AsyncConnection[TupleRow], lease: Lease, first: int, end: int, put_off: timedelta | None = None
 ) -> None:
     """Expire messages not called by the campaign's deadline.
@@ -356,4 +356,4 @@ async def expire(
     for low in range(first, end, EXPIRED_AT_ONCE):
         params = {"job": lease.job_id, "fence": lease.fence, "put_off": put_off}
         params |= {"low": low, "high": min(low + EXPIRED_AT_ONCE, end)}
-        await holding(connection, EXPIRE, params, jobs=[lease.job_id])
+        await execute_holding(connection, EXPIRE, params, jobs=[lease.job_id])

@@ -22,7 +22,7 @@ from campaigns.engine.claiming.leases import Leases
 from campaigns.engine.claiming.letters import Lease, LeasedJob
 from campaigns.engine.connections import Connections
 from campaigns.engine.journal import CallJournal, NoMarks, open_journal
-from campaigns.engine.lifecycle import LOCKED_BRIEFLY, hold, move, moving, tells_locked
+from campaigns.engine.lifecycle import LOCKED_BRIEFLY, hold_jobs, move, move_statement, tells_locked
 from campaigns.engine.pausing import pauses
 from campaigns.engine.sending.recording import Recorder
 from campaigns.engine.sending.stream import Stream, StreamEnd
@@ -76,7 +76,7 @@ class Sender:
         self._journal: CallJournal | None = None
         self._journal_asked = False
 
-    def send(
+    def send_claimed_job(
         self,
         job_id: int,
         fence: int,
@@ -89,45 +89,45 @@ class Sender:
         If the job is locked at that point, it is left to the sweep, and LockNotAvailable is raised. log_drained: called
         with (job, first message, end) in the transaction that finds nothing waiting; returns True if it logged the job.
         """
-        started = self.by_database(claims.start, job_id, fence, over=stopping)
+        started = self.run_in_database(claims.start_job, job_id, fence, over=stopping)
         if started is None:
             return Sent(job_id, ours=False)
         marks = self._marks_of(started)
         try:
-            job = self.by_database(_load, started.lease, over=stopping)
+            job = self.run_in_database(_load_started_job, started.lease, over=stopping)
             if isinstance(job, Sent):
                 return job
-            end = self._run(self._stream(job, stopping, marks)) if started.waits else None
-            while not (sent := self.by_database(_settle, job, end, log_drained, over=stopping)):
-                end = self._run(self._stream(job, stopping, marks))
+            end = self._run_stream(self._stream_job(job, stopping, marks)) if started.waits else None
+            while not (sent := self.run_in_database(_settle_job, job, end, log_drained, over=stopping)):
+                end = self._run_stream(self._stream_job(job, stopping, marks))
             return sent
         finally:
-            marks.ended()
+            marks.give_up_places()
 
     def _marks_of(self, started: claims.Started) -> NoMarks:
         """Return the stream's part of the journal of calls; the first one makes the journal."""
         with self._starting:
             if not self._journal_asked:
                 with suppress(Error, LockNotAvailable):  # the database is away: the next stream tries again
-                    self._journal = self.by_database(open_journal)
+                    self._journal = self.run_in_database(open_journal)
                     self._journal_asked = True
             return NoMarks() if self._journal is None else self._journal.marks_of(started.lease, started.adoptions)
 
-    def by_database(self, function: Callable[..., T], *args: Any, over: Callable[[], bool] = lambda: True) -> T:
+    def run_in_database(self, function: Callable[..., T], *args: Any, over: Callable[[], bool] = lambda: True) -> T:
         """Run a function that uses Django's connection to the database, and return its result.
 
         With `many`, threads share a few connections. A function that meets a lock is retried as a whole until `over`
         returns True; then LockNotAvailable is raised. A sender of one job simply waits.
         """
-        return self._database.run(function, *args, over=over) if self._database else function(*args)
+        return self._database.run_function(function, *args, over=over) if self._database else function(*args)
 
     def close(self) -> None:
         if self._loop is not None:
-            self._loop.run(self._contexts.close())
-            self._loop.run(self._leases.close())
-            self._loop.run(self._joint.close())
-            self._loop.run(self._recorder.close())
-            self._loop.run(self._connections.close())
+            self._loop.run_coroutine(self._contexts.close())
+            self._loop.run_coroutine(self._leases.close())
+            self._loop.run_coroutine(self._joint.close())
+            self._loop.run_coroutine(self._recorder.close())
+            self._loop.run_coroutine(self._connections.close())
             self._loop.close()
             self._loop = None
         if self._journal is not None:
@@ -137,34 +137,36 @@ class Sender:
             self._database.close()
             histograms.store_now(settings.REDIS_URL)  # one of a single job leaves that to the next look
 
-    async def _stream(self, job: LeasedJob, stopping: Callable[[], bool], marks: NoMarks) -> StreamEnd:
-        to_vendor = self._connections.to_vendor(job.credential_id, job.connection_key, job.adapter)
+    async def _stream_job(self, job: LeasedJob, stopping: Callable[[], bool], marks: NoMarks) -> StreamEnd:
+        to_vendor = self._connections.lend_adapter(job.credential_id, job.connection_key, job.adapter)
         async with to_vendor as adapter:
-            with self._contexts.follow(job) as followed, self._leases.kept(job.lease) as lives:
+            with self._contexts.follow_job(job) as followed, self._leases.kept(job.lease) as lives:
                 job = replace(job, adapter=adapter)
                 of_process = self._connections, self._joint, followed, self._recorder
-                end = await Stream(job, *of_process, lives, stopping, marks).run()
+                end = await Stream(job, *of_process, lives, stopping, marks).run_stream()
         await self._recorder.merge_ended(job.lease.job_id)
         return end
 
-    def _run(self, job: Coroutine[Any, Any, StreamEnd]) -> StreamEnd:
+    def _run_stream(self, job: Coroutine[Any, Any, StreamEnd]) -> StreamEnd:
         with self._starting:
             self._loop = self._loop or LoopThread()
-        return self._loop.run(job)
+        return self._loop.run_coroutine(job)
 
 
-def send(job_id: int, fence: int, stopping: Callable[[], bool] = bool, log_drained: LogDrained = _leave_it) -> Sent:
-    """Send one job with a sender of its own; see Sender.send."""
+def send_claimed_job(
+    job_id: int, fence: int, stopping: Callable[[], bool] = bool, log_drained: LogDrained = _leave_it
+) -> Sent:
+    """Send one job with a sender of its own; see Sender.send_claimed_job."""
     with closing(Sender()) as sender:
-        return sender.send(job_id, fence, stopping, log_drained)
+        return sender.send_claimed_job(job_id, fence, stopping, log_drained)
 
 
-def _load(lease: Lease) -> LeasedJob | Sent:
+def _load_started_job(lease: Lease) -> LeasedJob | Sent:
     """Load a job that has been started, or put it back."""
     job_id = lease.job_id
     try:
         with tells_locked():
-            return letters.load(lease)
+            return letters.load_leased_job(lease)
     except LockNotAvailable:  # a locked table, as during a migration
         raise
     except ports.NoLinks as why:  # a mistake of the installation: no recipient is refused because of it
@@ -178,14 +180,14 @@ def _load(lease: Lease) -> LeasedJob | Sent:
         return Sent(job_id, left=True, until=until)
 
 
-def _settle(job: LeasedJob, end: StreamEnd | None, log_drained: LogDrained) -> Sent | None:
+def _settle_job(job: LeasedJob, end: StreamEnd | None, log_drained: LogDrained) -> Sent | None:
     """Drain a job whose stream ended or was not needed, or put it back. Returns None if it must be streamed (again)."""
     lease = job.lease
     drop_lost_connection()
     if end is not None and end.sender:
         pauses.pause_for(job.campaign.pk, Said(pauses.SENDER_REFUSED, reply=end.sender[:REPLY_LENGTH]))
     if end is None or end.drained:
-        drained = drain(lease, job.first, job.end, log_drained)
+        drained = drain_job(lease, job.first, job.end, log_drained)
         if drained.done:
             return Sent(lease.job_id, logged=drained.logged)
         if end is None or drained.due is None:
@@ -203,7 +205,7 @@ SELECT count(*), CASE WHEN min(coalesce(call_after, '-infinity')) > clock_timest
     bool_and(put_off_at IS NULL)
 FROM campaigns_message WHERE id >= %(first)s AND id < %(end)s AND dequeued_at IS NULL
 """
-DRAIN = moving("drain", "id = %(job)s AND fence = %(fence)s")
+DRAIN = move_statement("drain", "id = %(job)s AND fence = %(fence)s")
 # The usual case: nothing waits, and every claim is known.
 DRAIN_ALL_CALLED = f"""{DRAIN} AND NOT EXISTS (SELECT FROM campaigns_claim WHERE job_id = %(job)s AND fence = %(fence)s)
     AND NOT EXISTS (SELECT FROM campaigns_message WHERE id >= %(first)s AND id < %(end)s AND dequeued_at IS NULL)"""
@@ -222,15 +224,15 @@ class Drained:
     logged: bool = False
 
 
-def drain(lease: Lease, first: int, end: int, log_drained: LogDrained = _leave_it) -> Drained:
+def drain_job(lease: Lease, first: int, end: int, log_drained: LogDrained = _leave_it) -> Drained:
     """Move SENDING -> SENT if nothing is left to claim; otherwise claims restart at the first waiting message.
 
-    All calls must be answered. log_drained: as in Sender.send.
+    All calls must be answered. log_drained: as in Sender.send_claimed_job.
     """
     params = {"job": lease.job_id, "fence": lease.fence, "first": first, "end": end}
     failpoints.here("before_drain")
     with transaction.atomic(), connection.cursor() as cursor:
-        hold([lease.job_id])
+        hold_jobs([lease.job_id])
         cursor.execute(DRAIN_ALL_CALLED, params)
         if not cursor.rowcount:
             cursor.execute(WAITING, params)
@@ -264,7 +266,7 @@ def put_back(
         changes["next_message"] = cursor
     failpoints.here("before_put_back")
     with transaction.atomic(), connection.cursor() as rows:
-        hold([job_id])
+        hold_jobs([job_id])
         rows.execute(UNCALLED, {"job": job_id, "fence": fence})
         done = move(Job.objects.filter(pk=job_id, fence=fence), "put_back", **changes) == 1
     failpoints.here("after_put_back")

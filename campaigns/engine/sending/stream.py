@@ -34,14 +34,14 @@ from campaigns.engine.connections import Connections
 from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.failover import guard
 from campaigns.engine.journal import NoMarks
-from campaigns.engine.lifecycle import merge
+from campaigns.engine.lifecycle import merge_answers
 from campaigns.engine.quiet_hours import QuietWatch
 from campaigns.engine.refusal_runs import run_rows
 from campaigns.engine.refusal_runs.run_rows import RunKey
 from campaigns.engine.sending import recording
 from campaigns.engine.sending.call_pool import CallPool
 from campaigns.engine.sending.recording import NO_DATABASE, CallResult, Recorder
-from campaigns.engine.threads import cut_off, happens
+from campaigns.engine.threads import cut_off, wait_for_event
 from vendors import alarms, health
 from vendors.adapters.base import one_unit
 from vendors.condition import brake
@@ -122,8 +122,8 @@ class Stream:
         self._job, self._followed, self._recorder, self._stopping = job, followed, recorder, stopping
         self._refusals, self._connections, self._lives = recorder.refusals, connections, lives
         self._claims: Any = connections.claims  # executes statements like a connection
-        self._locking = partial(self._claims.run, over=stopping)
-        self._throttle, self._health = connections.to_redis()
+        self._locking = partial(self._claims.run_with_rows, over=stopping)
+        self._throttle, self._health = connections.redis_stores()
         self._joint, self._served = joint, time.monotonic()
         self._counts = job.adapter.capabilities.cost is one_unit
         self._usual = claims.ByCount() if self._counts else ByCost(job, connections.attachments)
@@ -131,11 +131,11 @@ class Stream:
         self._hold = job.adapter.deadline + SLACK + (READING if job.campaign.has_files else 0.0)
         self._permits = Permits(self._throttle, self._claims)
         self._condition = recorder.conditions.feed_of(job.credential_id, job.destination)
-        run = recorder.receiver_runs.of_credential(job.credential_id)
+        run = recorder.receiver_runs.run_of_credential(job.credential_id)
         self._receiving: ByReceiver | None = None  # for the rest of this pass, if receivers wait
         self._confirmations = followed.confirmations
         self._pool = CallPool(
-            job, self._write, connections.attachments, self._condition, run, self._marks,
+            job, self._write_results, connections.attachments, self._condition, run, self._marks,
             self._confirmations, self._runs_are_full,
         )  # fmt: skip
         self._asked_for = 0  # messages of the last claim
@@ -150,52 +150,52 @@ class Stream:
         self._redis_away_since: float | None = None
         self._sender_refused = ""
 
-    async def run(self) -> StreamEnd:
+    async def run_stream(self) -> StreamEnd:
         """Run until the job ends or has to wait. After an error the open calls are cut off and become in doubt."""
-        self._context = await self._followed.read()
-        self._followed.place.wake = partial(self._joint.leave, self._job.lease)
+        self._context = await self._followed.read_now()
+        self._followed.place.wake = partial(self._joint.leave_queue, self._job.lease)
         self._adoptions = self._context.adoptions
-        self._marks.began(self._adoptions)
-        self._suppressions = self._connections.suppressions(self._adoptions)
+        self._marks.note_store(self._adoptions)
+        self._suppressions = self._connections.recent_suppressions(self._adoptions)
         self._cursor = self._context.next_message
-        serving, feeding = asyncio.create_task(self._pool.run()), asyncio.create_task(self._feed())
-        self._confirmations.begin(self._pool, self._recheck)
+        serving, feeding = asyncio.create_task(self._pool.run_calls()), asyncio.create_task(self._feed_pool())
+        self._confirmations.begin_stream(self._pool, self._recheck_suppressed)
         try:
             await asyncio.wait((serving, feeding), return_when=asyncio.FIRST_COMPLETED)
             if serving.done():
                 serving.result()  # it ends only with an error
             return feeding.result()
         finally:
-            self._confirmations.end(self._pool)
+            self._confirmations.end_stream(self._pool)
             await cut_off(feeding, serving)
             self._pool.settle_health()
             await self._tell_health()
 
-    async def _feed(self) -> StreamEnd:
+    async def _feed_pool(self) -> StreamEnd:
         """Claim whenever more calls can start, until there is a reason to end; then wait for the open calls."""
         end: StreamEnd | None = None
         while True:
             try:
                 if end is None:
-                    end = await self._step()
+                    end = await self._claim_step()
                 else:
-                    await self._pool.wait(0.2)
-                    await self._live()
-                end = await self._heed(end)
+                    await self._pool.wait_for_result(0.2)
+                    await self._report_alive()
+                end = await self._apply_refusals(end)
             except NO_DATABASE as error:  # calls in flight go on; their answers are stored once it is back
                 alarms.NO_DATABASE.log(log, self._job.lease.job_id, error)
                 self._probe = None  # its lease expires
-                end = self._later(5, "the database could not be reached")
+                end = self._end_for_now(5, "the database could not be reached")
             except RowsError as error:
-                end = self._later(10, recording.tables_refuse(error))
+                end = self._end_for_now(10, recording.tables_refuse(error))
             except ThrottleUnreachable as error:
                 end = await self._await_redis(error)
             if end is not None:
-                self._pool.give_back()
+                self._pool.give_back_calls()
             if end is None or self._pool.in_flight or self._probe:
                 continue
             if end.drained:
-                end = await self._again(end)
+                end = await self._drain_or_repeat(end)
             if end is not None:
                 self._charge_in_vain(end)
                 return replace(end, cursor=min(self._cursor, self._pool.first_given_back or self._cursor))
@@ -207,21 +207,21 @@ class Stream:
             self._redis_away_since = now
             alarms.REDIS_AWAY.log(log, self._job.lease.job_id, error)
         if now - self._redis_away_since >= REDIS_PATIENCE:
-            return self._later(5, f"the throttle's Redis cannot be reached: {error}")
+            return self._end_for_now(5, f"the throttle's Redis cannot be reached: {error}")
         await asyncio.sleep(TRY_REDIS)
         return None
 
     def _charge_in_vain(self, end: StreamEnd) -> None:
         """Charge a unit for a turn without a call. It may come again immediately and must not take every turn."""
         if not (end.drained or end.until or end.reason == GIVES_WAY or self._pool.calls_made):
-            self._followed.place.charge(1)
+            self._followed.place.charge_units(1)
 
-    async def _heed(self, end: StreamEnd | None) -> StreamEnd | None:
+    async def _apply_refusals(self, end: StreamEnd | None) -> StreamEnd | None:
         """Apply refusals that concern the credential before other reasons to wait; they hold even if the job ends."""
         if self._pool.receivers_refused:
             await self._put_off_receivers()
         while refusal := self._pool.refusal:
-            ended = await self._after(refusal)
+            ended = await self._handle_refusal(refusal)
             if self._pool.refusal is refusal:
                 self._pool.refusal = None
             if ended and not (end and end.drained):
@@ -232,11 +232,11 @@ class Stream:
         """Let the receivers wait that answered about us or our rate. Others are called meanwhile."""
         refused, self._pool.receivers_refused = self._pool.receivers_refused, {}
         for receiver, answer in refused.items():
-            if await receiver_waits.put_off(self._claims, self._job.credential_id, receiver, answer):
+            if await receiver_waits.put_off_receiver(self._claims, self._job.credential_id, receiver, answer):
                 alarms.RECEIVER_WAITS.log(log, self._job.vendor_id, receiver, answer.reason)
-        self._context = await self._followed.read()
+        self._context = await self._followed.read_now()
 
-    async def _again(self, end: StreamEnd) -> StreamEnd | None:
+    async def _drain_or_repeat(self, end: StreamEnd) -> StreamEnd | None:
         """End the drained job, or return None for another pass if some messages were certainly not sent.
 
         Messages that the vendor put off wait for their time; those put off for too long expire.
@@ -244,56 +244,58 @@ class Stream:
         job, pool = self._job, self._pool
         try:
             if pool.put_off:
-                await self._locking(lambda to: recording.expire(to, job.lease, job.first, job.end, settings.PUT_OFF))
+                await self._locking(
+                    lambda to: recording.expire_uncalled(to, job.lease, job.first, job.end, settings.PUT_OFF)
+                )
             if pool.not_sent:
                 self._cursor = await self._locking(lambda rows: claims.new_pass(rows, job.lease, job.first, job.end))
         except NO_DATABASE:
-            return self._later(5, "the database could not be reached")
+            return self._end_for_now(5, "the database could not be reached")
         pool.put_off = 0
         if not pool.not_sent:
             return end
         pool.not_sent, pool.first_given_back, self._quiet.until, self._receiving = 0, None, None, None
         return None
 
-    async def _step(self) -> StreamEnd | None:
-        await self._live()
+    async def _claim_step(self) -> StreamEnd | None:
+        await self._report_alive()
         if not self._context.ours or self._stopping():
             return StreamEnd()
         if self._recorder.refusals > self._refusals:
-            return self._later(10, guard.OTHER_TABLES)
+            return self._end_for_now(10, guard.OTHER_TABLES)
         if halted := self._context.halted_since(self._adoptions):
             if halted != guard.CRASHED:
-                return self._later(10, halted)
+                return self._end_for_now(10, halted)
             await self._look_for_loss()
             return None
         if self._probe:
-            await self._pool.wait(0.2)
+            await self._pool.wait_for_result(0.2)
             return None
         if (deadline := self._job.deadline) is not None and self._context.now >= deadline:
-            return await self._expire()
+            return await self._expire_campaign()
         if end := await self._reason_to_end():
             return end
         return await (self._await_runs() if self._runs_are_full() else self._claim_if_open())
 
     async def _claim_if_open(self) -> StreamEnd | None:
         if self._context.closed_for:
-            await self._pool.wait(min(0.2, self._context.closed_for))
+            await self._pool.wait_for_result(min(0.2, self._context.closed_for))
         elif self._context.braked_at:
             return await self._try_alone()
         else:
             if self._pool.first_given_back is not None and not await self._went_back(self._pool.first_given_back):
                 return None
             if self._cursor >= self._job.end:  # what waits may still be given back
-                await self._pool.wait(0.2)
+                await self._pool.wait_for_result(0.2)
                 return None
             if self._followed.place.is_spent:
-                await happens(self._followed.place.renewed, 0.2)
+                await wait_for_event(self._followed.place.renewed, 0.2)
                 return None
             self._pool.claims_ahead = self._may_claim_ahead()
             await self._pool.wait_for_free()
-        ready = self._pool.free and not self._pool.has_enough
+        ready = self._pool.free_places and not self._pool.has_enough
         ready = ready and not self._context.closed_for and not self._pool.refusal
-        return await self._claim() if ready else None
+        return await self._claim_messages() if ready else None
 
     async def _went_back(self, first: int) -> bool:
         """Go back to the first message that was given back, once no call is open. Slow calls are not waited for."""
@@ -302,7 +304,7 @@ class Stream:
             self._cursor = await self._locking(lambda rows: claims.new_pass(rows, job.lease, first, job.end))
             self._pool.first_given_back = None
         elif time.monotonic() - self._pool.given_back_at < GO_BACK_SECONDS:
-            await self._pool.wait(0.05)
+            await self._pool.wait_for_result(0.05)
             return False
         return True
 
@@ -315,13 +317,13 @@ class Stream:
         quick = self._claim_took < FRESH  # so a confirmation comes in time, too
         return self._marks.are_kept and self._counts and unbound and quick and not (apart or leaves)
 
-    async def _recheck(self, suppressions: int) -> None:
+    async def _recheck_suppressed(self, suppressions: int) -> None:
         """Take out the waiting calls to recipients that were suppressed after their claim."""
         calls = list(self._pool.waiting)
         recipients = [call.message.recipient for call in calls]
-        found = await self._suppressions.find(self._claims, self._job.asker, suppressions, recipients)
+        found = await self._suppressions.find_reasons(self._claims, self._job.asker, suppressions, recipients)
         if found:
-            self._pool.give_back(but={calls[number].message.id: reason for number, reason in found.items()})
+            self._pool.give_back_calls(but={calls[number].message.id: reason for number, reason in found.items()})
 
     async def _await_runs(self) -> StreamEnd | None:
         """Apply a confirmed full run of equal refusals, or await confirmation. Returns an end for a sponsor's run."""
@@ -330,26 +332,26 @@ class Stream:
             self._pool.refuse_run(run)
         elif sponsor_run and sponsor_run.is_confirmed:
             self._pool.forget_undecided()
-            return self._later(PATIENCE, REFUSED_ALIKE)  # the sweep pauses the campaign
+            return self._end_for_now(PATIENCE, REFUSED_ALIKE)  # the sweep pauses the campaign
         else:
-            await self._pool.wait(0.2)
+            await self._pool.wait_for_result(0.2)
         return None
 
     def _runs_are_full(self) -> bool:
         """Tell whether claims wait, because equal refusals over the credential are not contradicted yet."""
         runs, seen, key = self._recorder.runs, self._context, self._run_key
-        of_all = runs.holds_claims(key.of_all, seen.run, seen.asked)
+        of_all = runs.holds_claims(key.credential_key, seen.run, seen.asked)
         return of_all or runs.holds_claims(key, seen.sponsor_run, seen.asked)
 
     async def _look_for_loss(self) -> None:
         """Compare the store after a crash of PostgreSQL. The stream continues if nothing proves lost."""
         if await comparison.compare_once() is not None:
-            await self._pool.wait(FIND_OUT)
-        self._context = await self._followed.read()
+            await self._pool.wait_for_result(FIND_OUT)
+        self._context = await self._followed.read_now()
 
-    async def _live(self) -> None:
+    async def _report_alive(self) -> None:
         """Take over the newest context and report the stream alive, so that its lease is renewed."""
-        self._context = await self._followed.newest()
+        self._context = await self._followed.newest_context()
         now = time.monotonic()
         if now - self._health_noted > FIND_OUT:
             self._health_noted = now
@@ -359,29 +361,29 @@ class Stream:
         self._pool.receivers_known = self._context.receivers_known
         if self._pool.receivers_served:
             served, self._pool.receivers_served = self._pool.receivers_served, set()
-            await receiver_waits.served(self._claims, self._job.credential_id, served)
+            await receiver_waits.end_receiver_waits(self._claims, self._job.credential_id, served)
         await self._mind_brake()
         self._lives()
 
     async def _tell_reached(self) -> None:
         if self._context.reached_at(self._pool.answered_at):
-            await limits.reached(self._claims, self._job.credential_id, self._context.now)
+            await limits.record_reached(self._claims, self._job.credential_id, self._context.now)
         if self._context.served_at(self._pool.served_at):
-            await limits.served(self._claims, self._job.credential_id)
+            await limits.record_good_answer(self._claims, self._job.credential_id)
         ended = False
-        for key, run in ((self._run_key.of_all, self._context.run), (self._run_key, self._context.sponsor_run)):
-            if run and self._recorder.runs.contradicts(key, self._context.monotonic(run.since)):
+        for key, run in ((self._run_key.credential_key, self._context.run), (self._run_key, self._context.sponsor_run)):
+            if run and self._recorder.runs.has_contradiction(key, self._context.monotonic_seconds(run.since)):
                 await run_rows.end_run(self._claims, key, run.since)
                 ended = True
         if ended:
-            self._context = await self._followed.read()
+            self._context = await self._followed.read_now()
 
     async def _mind_brake(self) -> None:
         """End a probe whose call is over; release the brake after a clear answer, or put it on after many doubts."""
         feed, seen, login = self._condition, self._context, self._job.credential_id
         if seen.brake_released_at:
-            feed.note_release(seen.monotonic(seen.brake_released_at))
-        if seen.braked_at and feed.clear_at > seen.monotonic(seen.braked_at):
+            feed.note_release(seen.monotonic_seconds(seen.brake_released_at))
+        if seen.braked_at and feed.clear_at > seen.monotonic_seconds(seen.braked_at):
             age = time.monotonic() - feed.clear_at
             if slug := await self._locking(lambda rows: brake.release_brake(rows, login, age)):
                 log.info("credential %s: its vendor answers again, the brake is released", login)
@@ -399,7 +401,7 @@ class Stream:
                 alarms.BRAKE_PUT_ON.log(log, login, feed.doubts_running)
         else:
             return
-        self._context = await self._followed.read()
+        self._context = await self._followed.read_now()
 
     async def _end_probe(self, probe: SoleCall) -> None:
         """Put the next probe off after a bad one; if nobody was called, it is due again."""
@@ -413,14 +415,14 @@ class Stream:
     async def _try_alone(self) -> StreamEnd | None:
         """Call one message over a braked credential if its next probe is due and nobody else makes it."""
         if self._pool.in_flight:
-            await self._pool.wait(0.2)
+            await self._pool.wait_for_result(0.2)
             return None
         number = await self._locking(lambda rows: brake.take_probe(rows, self._job.credential_id, self._hold))
         if number is None:
-            self._context = await self._followed.read()
+            self._context = await self._followed.read_now()
             return None
         self._probe = SoleCall(number, time.monotonic(), self._pool.calls_made)
-        return await self._claim()
+        return await self._claim_messages()
 
     async def _tell_health(self) -> None:
         """Report good and bad answers to the vendor's health. Sending continues if that store is away."""
@@ -446,20 +448,20 @@ class Stream:
             return StreamEnd(until=seen.retry_after_until, reason="the vendor asked to wait")
         if seen.closed_for and seen.given_up:
             return StreamEnd(until=seen.retry_after_until, reason="the vendor is not reached")
-        if opening := sending_hours.opens_at(self._job.campaign, seen.now):
+        if opening := sending_hours.campaign_opens_at(self._job.campaign, seen.now):
             why = sending_hours.describe_opening(self._job.campaign, opening)
             return StreamEnd(until=opening, reason=why, held=True)
         if self._cursor >= self._job.end and not self._pool.waiting:
             return StreamEnd(drained=True)
         return StreamEnd(reason=GIVES_WAY) if self._followed.place.gives_way else None
 
-    async def _expire(self) -> StreamEnd | None:
+    async def _expire_campaign(self) -> StreamEnd | None:
         """Expire all uncalled messages: the deadline has passed."""
         job = self._job
-        await self._locking(lambda rows: recording.expire(rows, job.lease, job.first, job.end))
+        await self._locking(lambda rows: recording.expire_uncalled(rows, job.lease, job.first, job.end))
         return StreamEnd(drained=True)
 
-    async def _after(self, refusal: NotSent | InDoubt) -> StreamEnd | None:
+    async def _handle_refusal(self, refusal: NotSent | InDoubt) -> StreamEnd | None:
         """Pause or close the credential after a call that could not be made. A refused sender pauses the campaign.
 
         A closed credential stays closed for the time that the vendor asked for, or with a growing backoff. Returns an
@@ -469,8 +471,8 @@ class Stream:
             self._sender_refused = refusal.reason
             return await self._reason_to_end()
         if refusal.pause or isinstance(refusal, InDoubt):
-            await limits.pause(self._claims, self._job.credential_id, refusal.reason)
-            self._context = await self._followed.read()
+            await limits.pause_credential(self._claims, self._job.credential_id, refusal.reason)
+            self._context = await self._followed.read_now()
             return StreamEnd(reason=f"paused: {refusal.reason}")
         if refusal.retry_after is None and self._context.braked_at:
             return None  # no connection: the brake sets the time of the next call
@@ -478,29 +480,29 @@ class Stream:
             await self._tell_reached()
             await limits.back_off(self._claims, self._job.credential_id, 2 * PATIENCE * self._context.given_up)
         else:
-            await limits.close(self._claims, self._job.credential_id, refusal.retry_after)
-        self._context = await self._followed.read()
+            await limits.close_credential(self._claims, self._job.credential_id, refusal.retry_after)
+        self._context = await self._followed.read_now()
         until, why = self._context.retry_after_until, f"waits for the vendor: {refusal.reason}"
         return StreamEnd(until=until, reason=why) if self._context.closed_for > PATIENCE else None
 
-    async def _claim(self) -> StreamEnd | None:
+    async def _claim_messages(self) -> StreamEnd | None:
         """Claim what permits and free connections allow. Returns an end if the stream must wait for long."""
         job, seen = self._job, self._context
-        await self._quiet.heed(self._locking, range(self._cursor, job.end), seen.now)
-        most, probe = (_one_message, self._probe.number) if self._probe else (self._most, None)
+        await self._quiet.put_quiet_off(self._locking, range(self._cursor, job.end), seen.now)
+        most, probe = (_one_message, self._probe.number) if self._probe else (self._messages_to_ask, None)
         self._pool.claims_ahead &= self._probe is None
         self._choose_claimer()
-        await self._claimer.look_ahead(self._claims, seen.scope, self._cursor, most())
+        await self._claimer.read_ahead(self._claims, seen.scope, self._cursor, most())
         if self._receiving is not None:
-            self._cursor = self._receiving.position
+            self._cursor = self._receiving.read_position
             if not self._receiving.is_ready:
                 return await self._await_receivers(self._receiving)
         ask = WantedClaim(
-            job.lease, self._cursor, job.end, self._closing(), self._claimer, self._served, most, self._may_claim,
-            job.destination, probe, self._more, self._followed.place.note_bound,
+            job.lease, self._cursor, job.end, self._closing_time(), self._claimer, self._served, most, self._may_claim,
+            job.destination, probe, self._callable_later, self._followed.place.note_bound,
         )  # fmt: skip
         asked = read_ticks()
-        answer = await self._joint.claim(seen, self._adoptions, self._hold, ask)
+        answer = await self._joint.claim_together(seen, self._adoptions, self._hold, ask)
         self._redis_away_since = None
         if not isinstance(answer, Permitted):
             self._bound_at = time.monotonic()
@@ -510,7 +512,7 @@ class Stream:
         if len(answer.permits) < self._asked_for:
             self._bound_at = self._served
             self._followed.place.note_bound()
-        await self._use(answer, ask.closes, asked)
+        await self._start_claimed_calls(answer, ask.closes, asked)
         return None
 
     async def _await_permits(self, answer: NotGranted) -> StreamEnd | None:
@@ -523,9 +525,9 @@ class Stream:
             case Never(units):
                 return StreamEnd(reason=f"a message costs more than the limit of {units}")
             case Lost():
-                return await self._mend()
+                return await self._mend_window()
             case Skewed(seconds):
-                return self._later(10, f"the clock of Redis differs by {seconds:.1f} s")
+                return self._end_for_now(10, f"the clock of Redis differs by {seconds:.1f} s")
         return None
 
     def _choose_claimer(self) -> None:
@@ -536,21 +538,21 @@ class Stream:
             pricing = self._usual.pricing if isinstance(self._usual, ByCost) else None
             receiving = self._receiving = ByReceiver(self._cursor, self._job.end, pricing)
         if receiving is not None:
-            receiving.see(seen)
-            if not apart and not receiving.queued and not receiving.passed:
+            receiving.note_context(seen)
+            if not apart and not receiving.count_queued and not receiving.passed_groups:
                 receiving = self._receiving = None
         self._claimer = receiving or self._usual
 
     async def _await_receivers(self, receiving: ByReceiver) -> StreamEnd | None:
         """Wait for receivers, if no message to another one is left. Returns an end if that lasts."""
         job, pool = self._job, self._pool
-        opening = receiving.opens_at()
-        if opening is None and not receiving.passed:
+        opening = receiving.find_next_receiver()
+        if opening is None and not receiving.passed_groups:
             return None  # nothing is left of this pass
-        receiver, at = opening or (", ".join(receiving.passed), math.inf)
+        receiver, at = opening or (", ".join(receiving.passed_groups), math.inf)
         wait = at - time.monotonic()
         if pool.in_flight or wait <= PATIENCE:
-            await pool.wait(min(0.2, max(wait, 0.01)))
+            await pool.wait_for_result(min(0.2, max(wait, 0.01)))
             return None
         if pool.not_sent or receiving.asks_for_pass:  # messages to others may be among them
             self._cursor = await self._locking(lambda rows: claims.new_pass(rows, job.lease, job.first, job.end))
@@ -565,76 +567,76 @@ class Stream:
         halted = self._pool.refusal or self._runs_are_full()
         return self._recorder.refusals == self._refusals and not halted and not self._stopping()
 
-    def _most(self) -> int:
+    def _messages_to_ask(self) -> int:
         """Return how many messages to ask permits for, at most those left: spare permits would delay other jobs."""
-        self._asked_for = max(1, min(self._pool.free, self._unclaimed))
+        self._asked_for = max(1, min(self._pool.free_places, self._count_unclaimed))
         self._asked_for = self._followed.place.cut(self._asked_for)
         return self._asked_for
 
-    def _more(self, asked: int) -> int:
+    def _callable_later(self, asked: int) -> int:
         """Return how many more messages than these could be called once all calls have ended."""
-        more = max(0, min(self._pool.in_flight + asked, self._unclaimed - asked))
+        more = max(0, min(self._pool.in_flight + asked, self._count_unclaimed - asked))
         return max(0, self._followed.place.cut(asked + more) - asked)
 
     @property
-    def _unclaimed(self) -> int:
+    def _count_unclaimed(self) -> int:
         return min(self._job.end - self._cursor, self._context.left - self._pool.in_flight)
 
-    async def _mend(self) -> StreamEnd | None:
+    async def _mend_window(self) -> StreamEnd | None:
         try:
             await rebuild_lost(self._context.scope)
         except ThrottleUnreachable:
             raise
         except Exception as error:
             alarms.WINDOW_LOST.log(log, self._job.lease.job_id, error)
-            return self._later(5, f"the vendor's window cannot be rebuilt: {error}")
-        self._context = await self._followed.read()
+            return self._end_for_now(5, f"the vendor's window cannot be rebuilt: {error}")
+        self._context = await self._followed.read_now()
         return None
 
-    def _later(self, wait: float, reason: str) -> StreamEnd:
+    def _end_for_now(self, wait: float, reason: str) -> StreamEnd:
         return StreamEnd(until=self._context.now + timedelta(seconds=wait), reason=reason, held=True)
 
-    def _closing(self) -> datetime | None:
+    def _closing_time(self) -> datetime | None:
         """Return the end of the campaign's current hours: from then on nothing is claimed and no call starts."""
         now, asked = self._context.now, self._closes_asked
         if self._closes is None or self._closes <= now or (asked and now < asked):  # or the clock was set back
             self._closes, self._closes_asked = sending_hours.closes_at(self._job.campaign, now), now
         return min((at for at in (self._closes, self._quiet.until) if at), default=None)
 
-    async def _use(self, got: Permitted, closes: datetime | None, asked: float) -> None:
+    async def _start_claimed_calls(self, got: Permitted, closes: datetime | None, asked: float) -> None:
         """Start the calls for the claimed messages. asked: a time before the claim (confirming.read_ticks)."""
         seen, job, claimed = self._context, self._job, got.claimed
         latest = got.deadline - job.adapter.deadline
         for ends in (closes, job.deadline):
-            latest = min(latest, seen.monotonic(ends)) if ends else latest
+            latest = min(latest, seen.monotonic_seconds(ends)) if ends else latest
         calls = self._claimer.calls(claimed, got.permits, latest)
         recipients = (call.message.recipient for call in calls)
-        found = await self._suppressions.find(self._claims, job.asker, claimed.suppressions, recipients)
+        found = await self._suppressions.find_reasons(self._claims, job.asker, claimed.suppressions, recipients)
         scope = seen.scope
         terms = ClaimTerms(
             job.lease.job_id, job.lease.fence, job.vendor_id, job.credential_id, scope.generation, seen.limits_version,
             job.destination, self._adoptions, claimed.suppressions,
         )  # fmt: skip
-        self._pool.submit(calls, found, terms, asked)
-        self._followed.place.charge(len(got.permits))
+        self._pool.submit_calls(calls, found, terms, asked)
+        self._followed.place.charge_units(len(got.permits))
         if calls or claimed.nothing_waits:
-            self._cursor = self._claimer.next_cursor(calls, job.end)
+            self._cursor = self._claimer.cursor_after(calls, job.end)
         else:  # unmerged answers of an earlier sender may block the claim
-            await self._locking(lambda rows: merge(rows, [job.lease.job_id]))
-            self._context = await self._followed.read()
+            await self._locking(lambda rows: merge_answers(rows, [job.lease.job_id]))
+            self._context = await self._followed.read_now()
 
-    async def _write(self, answers: list[CallResult], permits: list[str]) -> None:
+    async def _write_results(self, answers: list[CallResult], permits: list[str]) -> None:
         """Store results and return permits.
 
         A refusal applies immediately: it takes the stream out of the queue for permits.
         """
         if self._pool.refusal:
-            self._joint.leave(self._job.lease)
+            self._joint.leave_queue(self._job.lease)
         receivers = defaultdict[str, list[str]](list)
         for answer in answers:
             if answer.call.receiver:
                 receivers[answer.call.receiver] += answer.call.permits
         await asyncio.gather(
             self._permits.done(self._context.scope, permits, receivers),
-            self._recorder.store(self._job.lease, answers, self._pool.patience, self._run_key),
+            self._recorder.store_results(self._job.lease, answers, self._pool.store_patience, self._run_key),
         )

@@ -14,20 +14,20 @@ from campaigns.engine.kept_values import Known
 from campaigns.models import SuppressionKey
 
 
-def key() -> bytes | None:
+def digest_key() -> bytes | None:
     """Return the key, at most a second old; None: there has never been a suppression."""
-    return known.get()
+    return known.get_fresh()
 
 
-def _read() -> bytes | None:
+def _read_key() -> bytes | None:
     row: Any = SuppressionKey.objects.first()
-    return as_key(row.secret) if row else None
+    return key_from_secret(row.secret) if row else None
 
 
-known = Known(_read)
+known = Known(_read_key)
 
 
-def as_key(secret: dict[str, str]) -> bytes:
+def key_from_secret(secret: dict[str, str]) -> bytes:
     """Return the key from the decrypted field of its row."""
     return bytes.fromhex(secret["key"])
 
@@ -36,13 +36,13 @@ def made_key() -> bytes:
     """Return the key; make it if necessary."""
     secret: Any = {"key": secrets.token_hex(32)}
     SuppressionKey.objects.bulk_create([SuppressionKey(pk=1, secret=secret)], ignore_conflicts=True)
-    known.forget()
-    found = key()
+    known.forget_value()
+    found = digest_key()
     assert found, "it has just been stored"
     return found
 
 
-def digest(key: bytes, channel: str, address: str) -> int:
+def digest_address(key: bytes, channel: str, address: str) -> int:
     """Return a signed 64-bit digest, the same for all spellings of an address (case, blanks)."""
     if not address.isascii():
         address = unicodedata.normalize("NFC", address)
@@ -50,6 +50,6 @@ def digest(key: bytes, channel: str, address: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8, key=key).digest(), signed=True)
 
 
-def digests(key: bytes, channel: str, addresses: Iterable[str]) -> list[int]:
+def digest_addresses(key: bytes, channel: str, addresses: Iterable[str]) -> list[int]:
     """Return a digest for each address, in order."""
-    return [digest(key, channel, address) for address in addresses]
+    return [digest_address(key, channel, address) for address in addresses]

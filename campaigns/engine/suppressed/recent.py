@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from campaigns.engine.suppressed import HOLDS_ASKED
-from campaigns.engine.suppressed.digests import as_key, digests
+from campaigns.engine.suppressed.digests import digest_addresses, key_from_secret
 from campaigns.models import Suppression, SuppressionKey
 
 MOST = 100_000  # suppressions kept by a process
@@ -58,7 +58,7 @@ class Asker:
     topic_id: int | None = None
     transactional: bool = False
 
-    def heeds(self, kept: KeptSuppression, now: datetime) -> bool:
+    def is_suppressed_by(self, kept: KeptSuppression, now: datetime) -> bool:
         """Return True if a suppression holds for the job's messages, as HOLDS says."""
         return (
             kept.position > self.asked
@@ -80,7 +80,7 @@ class RecentSuppressions:
         self._key = b""
         self._lock = asyncio.Lock()
 
-    async def find(self, rows: Any, job: Asker, upto: int, recipients: Iterable[str]) -> dict[int, str]:
+    async def find_reasons(self, rows: Any, job: Asker, upto: int, recipients: Iterable[str]) -> dict[int, str]:
         """Return reasons by index for the recipients suppressed since the job's import.
 
         upto: the position of the last change that the claim saw. Raises the database's errors.
@@ -88,43 +88,43 @@ class RecentSuppressions:
         if upto <= job.asked:
             return {}
         async with self._lock:
-            known = await self._read(rows, job.asked, upto)
+            known = await self._read_missing(rows, job.asked, upto)
         if known and not self._kept:
             return {}
-        found = digests(self._key, job.channel, recipients)
+        found = digest_addresses(self._key, job.channel, recipients)
         if not known:
             of = {"sponsor": job.sponsor_id, "topic": job.topic_id, "transactional": job.transactional}
             asked = await rows.execute(ASK, {"digests": found, **of})
             reasons = dict(await asked.fetchall())
         else:
             now = datetime.now(UTC)
-            reasons = {one: reason for one in found if (reason := self._reason(one, job, now))}
+            reasons = {one: reason for one in found if (reason := self._reason_for(one, job, now))}
         return {number: reasons[one] for number, one in enumerate(found) if one in reasons}
 
-    def _reason(self, digest: int, job: Asker, now: datetime) -> str:
-        return next((one.reason for one in self._kept.get(digest, {}).values() if job.heeds(one, now)), "")
+    def _reason_for(self, digest: int, job: Asker, now: datetime) -> str:
+        return next((one.reason for one in self._kept.get(digest, {}).values() if job.is_suppressed_by(one, now)), "")
 
-    async def _read(self, rows: Any, asked: int, upto: int) -> bool:
+    async def _read_missing(self, rows: Any, asked: int, upto: int) -> bool:
         """Read the missing ones up to `upto`; return True if everything newer than `asked` is in memory."""
         if not self._key:
             [(token,)] = await (await rows.execute("SELECT secret FROM campaigns_suppressionkey")).fetchall()
-            self._key = as_key(SECRET.from_db_value(token, None, None))
+            self._key = key_from_secret(SECRET.from_db_value(token, None, None))
         if self._after is None:
             self._after = self._upto = asked
         older = asked < self._after and asked > self._too_many
-        if older and await self._keep(rows, asked, self._after) is not None:
+        if older and await self._keep_rows(rows, asked, self._after) is not None:
             self._after = asked
         elif older:
             self._too_many = asked
         # Read to the end after the older ones: a change moves a suppression to the end, and neither read may miss it.
         if older or upto > self._upto:
-            last = await self._keep(rows, self._upto)
+            last = await self._keep_rows(rows, self._upto)
             if last is None:
                 self._kept, self._count, self._after, self._too_many = {}, 0, upto, upto - 1
             self._upto = max(upto, last or 0)
         return asked >= self._after
 
-    async def _keep(self, rows: Any, after: int, upto: int | None = None) -> int | None:
+    async def _keep_rows(self, rows: Any, after: int, upto: int | None = None) -> int | None:
         """Read suppressions into memory and return the last position. None: too many; nothing has changed."""
         most = MOST - self._count
         answer = await rows.execute(READ, {"after": after, "upto": upto, "most": most + 1})

@@ -73,7 +73,7 @@ class UnitsGiven:
         self._opposed = set[tuple[int, int, int]]()
         self._seconds: dict[tuple[int, int, int], float] = {}
 
-    def add(self, vendor_id: int, sponsor_id: int, mail_class: int, units: int, alone: bool = False) -> None:
+    def add_units(self, vendor_id: int, sponsor_id: int, mail_class: int, units: int, alone: bool = False) -> None:
         """alone: nobody else waited at the last look."""
         key = vendor_id, sponsor_id, mail_class
         self._units[key] = self._units.get(key, 0) + units
@@ -84,7 +84,7 @@ class UnitsGiven:
         """Note how long a stream has been there."""
         self._seconds[key] = self._seconds.get(key, 0.0) + seconds
 
-    def take(self, find_clock: Callable[[int, int], float]) -> dict[str, Any] | None:
+    def take_params(self, find_clock: Callable[[int, int], float]) -> dict[str, Any] | None:
         """Return the parameters of CHARGE and forget them, or None if nothing was given.
 
         find_clock: the least virtual time of a vendor and class at the last look.
@@ -106,11 +106,13 @@ class UnitsGiven:
         names = ("vendors", "sponsors", "classes", "units", "rates", "alone")
         for *key, units, rate, alone in zip(*(charged[name] for name in names), strict=True):
             vendor, sponsor, mail_class = key
-            self.add(vendor, sponsor, mail_class, int(units), alone)
+            self.add_units(vendor, sponsor, mail_class, int(units), alone)
             self.add_time((vendor, sponsor, mail_class), units / rate if rate else 0.0)
 
 
-def charge(vendor_id: int, sponsor_id: int, units: int, rate: float = 0.0, mail_class: int = MailClass.BULK) -> None:
+def charge_sponsor(
+    vendor_id: int, sponsor_id: int, units: int, rate: float = 0.0, mail_class: int = MailClass.BULK
+) -> None:
     """Charge a sponsor over Django's connection, as senders do over theirs."""
     params = {"vendors": [vendor_id], "sponsors": [sponsor_id], "classes": [int(mail_class)]}
     with connection.cursor() as cursor:

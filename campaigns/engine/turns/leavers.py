@@ -81,7 +81,7 @@ class Waiter(NamedTuple):
     has_large: bool
     mail_class: int = MailClass.BULK
 
-    def may_use(self, kind: str) -> bool:
+    def may_use_kind(self, kind: str) -> bool:
         """Return True if mailcasters of this kind take one of its jobs."""
         small = self.has_small and kind != Mailcaster.Kind.LARGE_ONLY
         return small or (self.has_large and kind != Mailcaster.Kind.SMALL_ONLY)
@@ -117,16 +117,16 @@ class _Look:
         """Return the place of its sponsor within the class. fewer: number of leaves that the sponsor would lose."""
         whose = one.mail_class, one.sponsor
         weight, given = self._known[whose]
-        start = max(given, self.classes.clock(one.mail_class))
+        start = max(given, self.classes.class_clock(one.mail_class))
         ahead = self._ahead.get(one.mail_class, 1.0)
         return Competitor(one.sponsor, weight, start, self.running[whose] - fewer).key(ahead)
 
-    def is_due(self, one: Waiter) -> bool:
-        return self.classes.is_due(one.mail_class, self.of_class[one.mail_class])
+    def is_class_due(self, one: Waiter) -> bool:
+        return self.classes.is_floor_due(one.mail_class, self.of_class[one.mail_class])
 
     def gives_way(self, leaf: Leaf, one: Waiter) -> bool:
         """Tell whether this leaf may give way to that sponsor's job."""
-        if leaf.job in self.leavers or not one.may_use(leaf.kind):
+        if leaf.job in self.leavers or not one.may_use_kind(leaf.kind):
             return False
         if leaf.mail_class == one.mail_class:
             is_spare = self.running[leaf.mail_class, leaf.sponsor] > 1 and not self.has_leaf(one)
@@ -137,9 +137,9 @@ class _Look:
             return False
         if leaf.mail_class > one.mail_class:
             return leaf.age >= min(self.seconds, LOOK_SECONDS)
-        return leaf.age >= self.seconds and self.is_due(one)
+        return leaf.age >= self.seconds and self.is_class_due(one)
 
-    def leave(self, leaf: Leaf, one: Waiter) -> None:
+    def note_leaver(self, leaf: Leaf, one: Waiter) -> None:
         self.leavers.add(leaf.job)
         for sign, (mail_class, sponsor) in ((-1, (leaf.mail_class, leaf.sponsor)), (1, (one.mail_class, one.sponsor))):
             self.running[mail_class, sponsor] += sign
@@ -148,7 +148,9 @@ class _Look:
     def give_place(self, leaves: Sequence[Leaf], one: Waiter) -> None:
         """Let that sponsor's job have the place of one of these leaves, if there is one for it."""
         if able := [leaf for leaf in leaves if self.gives_way(leaf, one)]:
-            self.leave(max(able, key=lambda leaf: (leaf.mail_class, self.key(leaf, fewer=1), leaf.age, leaf.job)), one)
+            self.note_leaver(
+                max(able, key=lambda leaf: (leaf.mail_class, self.key(leaf, fewer=1), leaf.age, leaf.job)), one
+            )
 
 
 class Portions:
@@ -174,13 +176,13 @@ class Portions:
 
     def clock(self, mail_class: int) -> float:
         """Return the least virtual time of those that wait or run, but for newcomers. These start there."""
-        clock = self._classes.clock(mail_class)
+        clock = self._classes.class_clock(mail_class)
         starts = (given for (of, _), (_, given) in self._known.items() if of == mail_class and given >= clock)
         return min(starts, default=clock)
 
     def of(self, mail_class: int, sponsor: int) -> int | None:
         """Return the next portion of each leaf of a sponsor, at least a unit, or None if no other one waits for it."""
-        clock = self._classes.clock(mail_class)
+        clock = self._classes.class_clock(mail_class)
         rivals = [one for one in self._waiting if one.mail_class == mail_class and one.sponsor != sponsor]
         if not rivals:
             return None
@@ -211,11 +213,13 @@ def choose_leavers(
     may have; they take no further one, and give up what they have beyond.
     """
     look, kinds = _Look(classes, waiters, leaves, seconds), set(idle)
-    of_lower = [leaf for leaf in leaves if leaf.mail_class > MailClass.URGENT and URGENT_LETTER.may_use(leaf.kind)]
+    of_lower = [leaf for leaf in leaves if leaf.mail_class > MailClass.URGENT and URGENT_LETTER.may_use_kind(leaf.kind)]
     over = 0 if lower_most is None else len(of_lower) - lower_most
     for_lower = kinds if lower_most is None or over < 0 else kinds & {Mailcaster.Kind.LARGE_ONLY}
-    for one in sorted(waiters, key=lambda one: (not look.is_due(one), one.mail_class, look.key(one), one.sponsor)):
-        if any(one.may_use(kind) for kind in (kinds if one.mail_class == MailClass.URGENT else for_lower)):
+    for one in sorted(
+        waiters, key=lambda one: (not look.is_class_due(one), one.mail_class, look.key(one), one.sponsor)
+    ):
+        if any(one.may_use_kind(kind) for kind in (kinds if one.mail_class == MailClass.URGENT else for_lower)):
             continue
         look.give_place(leaves, one)
     for _ in range(over - sum(leaf.job in look.leavers for leaf in of_lower)):

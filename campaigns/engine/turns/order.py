@@ -106,35 +106,35 @@ class VendorClasses:
     leaves: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, state: Sequence[Any]) -> "VendorClasses":
+    def read_state(cls, state: Sequence[Any]) -> "VendorClasses":
         """Return the classes of a STATE."""
         floor, casters, *maps = state
         clocks, credits, leaves = ({int(key): value for key, value in (one or {}).items()} for one in maps)
         return cls(floor, casters, clocks, credits, leaves)
 
-    def clock(self, mail_class: int) -> float:
+    def class_clock(self, mail_class: int) -> float:
         return float(self.clocks.get(mail_class, 0.0))
 
-    def is_due(self, mail_class: int, leaves: int) -> bool:
+    def is_floor_due(self, mail_class: int, leaves: int) -> bool:
         """Return True if a class comes first because of its floor. leaves: its running ones."""
-        return bool(self._credit(mail_class)[0] > 0 and self.floor) and leaves < self._kept_leaves
+        return bool(self._class_credit(mail_class)[0] > 0 and self.floor) and leaves < self._kept_leaves
 
     def keeps_leaf(self, mail_class: int, leaves: int) -> bool:
         """Return True if a leaf stays though a higher class waits. It stays a little longer than its class is due."""
-        credit, most = self._credit(mail_class)
+        credit, most = self._class_credit(mail_class)
         return bool(credit > -most and self.floor) and leaves <= self._kept_leaves
 
     @property
     def _kept_leaves(self) -> int:
         return max(1, ceil(self.casters * self.floor / 100))
 
-    def _credit(self, mail_class: int) -> tuple[float, float]:
+    def _class_credit(self, mail_class: int) -> tuple[float, float]:
         credit, most = self.credits.get(mail_class, (0.0, 0.0))
         return credit, most
 
-    def order(self, waiting: Iterable[int], leaves: Mapping[int, int]) -> list[int]:
+    def order_classes(self, waiting: Iterable[int], leaves: Mapping[int, int]) -> list[int]:
         """Return these classes, the one whose turn it is first."""
-        return sorted(set(waiting), key=lambda one: (not self.is_due(one, leaves.get(one, 0)), one))
+        return sorted(set(waiting), key=lambda one: (not self.is_floor_due(one, leaves.get(one, 0)), one))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +163,11 @@ class Turn(NamedTuple):
 def order_turns(compared: Sequence[Any]) -> list[Turn]:
     """Return the classes and sponsors of COMPARED, the one whose turn it is first."""
     state, rows = compared
-    classes = VendorClasses.read(state)
+    classes = VendorClasses.read_state(state)
     return [
         turn
-        for one in classes.order((row[0] for row in rows), classes.leaves)
-        for turn in _order_class(one, classes.clock(one), [row[1:] for row in rows if row[0] == one])
+        for one in classes.order_classes((row[0] for row in rows), classes.leaves)
+        for turn in _order_class(one, classes.class_clock(one), [row[1:] for row in rows if row[0] == one])
     ]
 
 

@@ -286,7 +286,7 @@ def _together(vendor_id: int, slug: str, credentials: Credentials) -> Batcher[Se
 
     def store(requests: Sequence[Sequence[Reported]]) -> Sequence[ReportsStored | Exception]:
         try:
-            return delivery_reports.take_together(vendor_id, requests, slug, credentials)
+            return delivery_reports.store_requests_together(vendor_id, requests, slug, credentials)
         except Exception as error:
             if isinstance(error, OperationalError) or is_not_now(error):
                 return [error] * len(requests)

@@ -170,7 +170,7 @@ def look(session_id: UUID, sponsor_id: int, test: bool) -> SessionView | None:
     held = entitlements.held([job.pk]) if job.paused_at or job.status in MOVES["dispatch"].sources else ""
     if job.status == S.READY and not held:
         held = entitlements.each_held([job.pk]).get(job.pk, "")
-    return SessionView(session, job, progress.of_jobs([job])[job.pk], held.removeprefix("held: "))
+    return SessionView(session, job, progress.progress_of_jobs([job])[job.pk], held.removeprefix("held: "))
 
 
 def events(look: SessionView) -> dict[str, int]:
@@ -186,7 +186,7 @@ def events(look: SessionView) -> dict[str, int]:
 
 def moves(look: SessionView) -> list[dict[str, Any]]:
     """Return the moves to other vendors of its route."""
-    return [asdict(one) for one in whose.moves(look.job.campaign_id)] if look.job.campaign.routed else []
+    return [asdict(one) for one in whose.list_moves(look.job.campaign_id)] if look.job.campaign.routed else []
 
 
 def changed(look: SessionView) -> bool:
@@ -210,7 +210,7 @@ def message(message_id: int, sponsor_id: int, test: bool) -> dict[str, Any] | No
         return None
     job = session.job
     name = session.references[row.pk - job.first_message] if session.references else None
-    called = progress.in_flight([job.pk])
+    called = progress.messages_in_flight([job.pk])
     row.refresh_from_db()  # after the claims, so that an end in the meantime counts
     return {"session_id": session.name, **facts(row, name, called, stopped=_stopped(job))}
 
@@ -233,7 +233,7 @@ def _stored(look: SessionView) -> list[dict[str, Any]] | None:
 
 def of_rows(session: Session, job: Job) -> list[dict[str, Any]]:
     """Return all messages of a session from the ground truth."""
-    called = progress.in_flight([job.pk])
+    called = progress.messages_in_flight([job.pk])
     rows = Message.objects.filter(id__gte=job.first_message, id__lt=job.end).order_by("id").defer("params", "recipient")
     stopped = _stopped(job)
     names: Sequence[str | None] = session.references or [None] * job.size

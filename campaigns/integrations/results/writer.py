@@ -23,7 +23,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 from redis import Redis, RedisError
 
-from campaigns.engine.lifecycle import hold, wait_at_most
+from campaigns.engine.lifecycle import hold_jobs, wait_at_most
 from campaigns.integrations.results import reader
 from campaigns.integrations.webhooks import events
 from campaigns.models import Job, Session
@@ -104,7 +104,7 @@ def _consume(session_id: UUID) -> list[int]:
     put = _tried(lambda: _put(shard, session_id, result), (ResultStoreUnreachable,), f"result {session_id}")
     with transaction.atomic():
         wait_at_most("1s")  # for each try
-        hold([job.pk])
+        hold_jobs([job.pk])
         if not Job.objects.filter(pk=job.pk, status=job.status, revision=job.revision).exists():
             return []  # sent again meanwhile
         news = {"finished_at": Now(), "shard": shard if put else None, "in_doubt": job.in_doubt}

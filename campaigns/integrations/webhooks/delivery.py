@@ -106,7 +106,7 @@ class CallsInFlight:
             finally:
                 self._answers.put((call.pk, answer))
 
-        self._loop.start(post())
+        self._loop.start_coroutine(post())
 
     def answered(self) -> list[tuple[WebhookCall, PostResult]]:
         """Return the answered calls, waiting at most LOOK seconds for the first."""

@@ -49,7 +49,7 @@ def offered_routes(sponsor: Sponsor) -> dict[Route, list[Credential]]:
 
 def _usable(route: Route, sponsor: Sponsor) -> list[Credential]:
     try:
-        return entries.usable(route, sponsor)
+        return entries.usable_credentials(route, sponsor)
     except NotEntitled:
         return []
 
@@ -57,7 +57,7 @@ def _usable(route: Route, sponsor: Sponsor) -> list[Credential]:
 def logins(draft: Draft) -> list[Credential]:
     """Return the credentials the draft may go by, the first choice first. Raises NotEntitled."""
     if draft.route:
-        return entries.usable(draft.route, draft.sponsor)
+        return entries.usable_credentials(draft.route, draft.sponsor)
     if draft.credential is None:
         raise NotEntitled(Said("it is open by whom it is sent: choose that with the message"))
     entitlements.require(draft.sponsor, draft.credential)
@@ -91,7 +91,7 @@ def of(draft: Draft) -> CampaignContent:
         files=files(draft),
         version=template(draft),
         transactional=draft.transactional,
-        others=entries.vendors(draft.route) if draft.route else (),
+        others=entries.vendors_of_route(draft.route) if draft.route else (),
         logins=by,
     )
 

@@ -19,7 +19,7 @@ from django.db import connection
 from campaigns.approvals import approval_rules
 from campaigns.approvals.approval_rules import Kind, Party
 from campaigns.engine.suppressed import HOLDS
-from campaigns.engine.suppressed.digests import digest, key
+from campaigns.engine.suppressed.digests import digest_address, digest_key
 from campaigns.lists.intake.files import CampaignFiles, keep
 from campaigns.lists.intake.hours import Hours
 from campaigns.lists.intake.shared_connections import connection_pool
@@ -208,7 +208,7 @@ def _store(requests: Sequence[Request], with_quotas: bool) -> list[tuple[Stored,
 
 def _parameters(requests: Sequence[Request], with_quotas: bool) -> list[Any]:
     """Return the parameters of STORE."""
-    secret = key()
+    secret = digest_key()
     return [_requests(requests), _digests(requests, secret), with_quotas, secret is not None, _messages(requests)]
 
 
@@ -274,7 +274,7 @@ GROUP BY 1
 
 def _count_suppressed(cursor: Any, requests: Sequence[Request]) -> dict[int, int]:
     """Return how many recipients of each request are suppressed, by its number."""
-    secret = key()
+    secret = digest_key()
     if secret is None:
         return {}
     about = [
@@ -370,7 +370,7 @@ def _digests(requests: Sequence[Request], secret: bytes | None) -> str:
     if secret is None:
         return "[]"
     rows = [
-        {"n": number, "id": id, "digest": digest(secret, request.channel, recipient)}
+        {"n": number, "id": id, "digest": digest_address(secret, request.channel, recipient)}
         for number, request in enumerate(requests)
         for id, (recipient, _) in enumerate(request.recipients, request.first_message)
     ]

@@ -252,7 +252,7 @@ def _vendor(draft: Draft) -> Vendor | None:
 def _night(vendor: Vendor) -> tuple[str, datetime] | None:
     """Return the vendor's next night: its name, and its beginning in the reader's zone."""
     now = timezone.now()
-    found = nightly.coming(vendor, (), now)
+    found = nightly.find_next_night(vendor, (), now)
     if found is None:
         return None
     at = timezone.localtime(found.at)

@@ -99,7 +99,7 @@ class Decisions(_JobAdmin):
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Add to a job's page the decisions that are legal now and permitted to the user."""
         job: Any = kwargs.get("obj")
-        sums = progress.of_jobs([job])[job.pk] if job else Progress()
+        sums = progress.progress_of_jobs([job])[job.pk] if job else Progress()
         may, may_resolve = self.has_change_permission(request), self.has_resolve_permission(request)
         allowed = [one for one in LEGAL if (may_resolve if one in DOUBTS else may)]
         legal = [one for one in allowed if job and is_legal(one, job, sums)]
@@ -128,7 +128,7 @@ class Decisions(_JobAdmin):
             )
             return None
         seen = shown_versions(action, rows)  # before the sums, so that a change in between is noticed
-        sums = progress.of_jobs(rows)
+        sums = progress.progress_of_jobs(rows)
         found = [_row(action, job, sums[job.pk], seen[job.pk]) for job in rows]
         meant = [row for row in found if row.legal]
         page = _page(request, [job.pk for job in rows])

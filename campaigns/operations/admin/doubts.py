@@ -163,7 +163,7 @@ def _causes(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
         look = _look(request)
     except ValueError as why:
         look, fault = DoubtLook(sponsor_ids_of(request.user)), str(why)
-    found = causes.of(look, _texts(request))
+    found = causes.list_causes(look, _texts(request))
     number = sum(cause.messages for cause in found)
     sponsors = Sponsor.objects.of_sponsors(sponsors_of(request.user)).values_list("pk", "name")[:MOST_CHOICES]
     context = {
@@ -184,7 +184,7 @@ def _causes(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
 def _named(request: HttpRequest, key: str) -> Cause | None:
     """Return the cause with this key, or None if it is invalid, another sponsor's, or has text the user may not see."""
     try:
-        cause = causes.named(key)
+        cause = causes.parse_cause(key)
     except ValueError:
         return None
     mine = Job.objects.of_sponsors(sponsors_of(request.user))
@@ -244,7 +244,7 @@ def _messages(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
 def _ask(
     request: HttpRequest, site: admin.AdminSite, decision: str, chosen: list[Cause], rows: list[Any]
 ) -> HttpResponse:
-    versions = [(cause, *causes.version(causes.messages_of(cause))) for cause in chosen]
+    versions = [(cause, *causes.version_of_messages(causes.messages_of(cause))) for cause in chosen]
     shown = [(replace(cause, messages=len(ids)), version) for cause, ids, version in versions]
     context = {
         "causes": shown,

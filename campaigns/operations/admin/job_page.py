@@ -113,4 +113,4 @@ def _route(job: Job) -> list[str]:
     if not job.campaign.routed:
         return []
     name = job.campaign.route.name if job.campaign.route else _("a route that was removed")
-    return [name, *map(str, whose.moves(job.campaign_id)), *map(said.show, moving.describe_stay(job))]
+    return [name, *map(str, whose.list_moves(job.campaign_id)), *map(said.show, moving.describe_stay(job))]

@@ -115,7 +115,7 @@ def with_progress(rows: list[Any], *, recent: bool = False) -> list[Any]:
     recent: the places that forecasts come from may be some seconds old.
     """
     now = timezone.now()
-    sums = progress.of_jobs(rows)
+    sums = progress.progress_of_jobs(rows)
     forecasts = eta.of_jobs(rows, sums, now, recent=recent)
     for job in rows:
         job.sums, job.forecast = sums[job.pk], forecasts[job.pk]

@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy
 
-from campaigns.engine.routes.entries import why_not
+from campaigns.engine.routes.entries import closed_credentials
 from campaigns.lists.admin import SponsorFilter
 from campaigns.models import Route, RouteEntry
 from campaigns.models.campaigns import sponsors_of
@@ -74,5 +74,5 @@ class RouteAdmin(OfTheirSponsors):
     @admin.display(description=gettext_lazy("takes no work"))
     def takes_no_work(self, route: Route) -> str:
         logins = {entry.credential_id: str(entry.credential) for entry in route.entries.all()}
-        closed = why_not(logins, route.patience)
+        closed = closed_credentials(logins, route.patience)
         return "; ".join(f"{logins[pk]}: {why}" for pk, why in closed.items() if why) or "-"

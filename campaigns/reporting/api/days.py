@@ -43,5 +43,5 @@ def list_days(
     A test key gets an empty list, because these sums include live messages.
     """
     caller: Caller = request.auth  # type: ignore[attr-defined]
-    found = [] if caller.test else day_counts.of_sponsors([caller.sponsor_id], days)
+    found = [] if caller.test else day_counts.sum_days([caller.sponsor_id], days)
     return {"data": [asdict(one) for one in found]}

@@ -90,7 +90,7 @@ def of_campaigns(ids: Collection[int]) -> dict[int, CampaignState]:
     """
     now = timezone.now()
     jobs: list[Any] = sorted(_JOBS.of(ids), key=lambda job: int(job.pk))
-    sums = progress.of_jobs(jobs)
+    sums = progress.progress_of_jobs(jobs)
     forecasts = eta.of_jobs(jobs, sums, now, recent=True)
     of: dict[int, list[Any]] = {}
     for job in jobs:

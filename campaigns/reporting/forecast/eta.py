@@ -387,7 +387,7 @@ def _first(
     now: datetime,
 ) -> datetime | None:
     """Forecast the first call of a job that has not begun; None for one that has."""
-    if sums.open < sums.size or sums.in_flight or job.status in RUNNING:
+    if sums.open_messages < sums.size or sums.in_flight or job.status in RUNNING:
         return None
     first = position.of_vendor - position.own + 1, max(0, position.of_login - position.own) + 1
     return _end(queue, login, (places.of_vendor(first[0]), places.of_login(first[1], login)), now).ends_at

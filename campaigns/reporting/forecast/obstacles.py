@@ -157,7 +157,7 @@ def apart(vendor: Vendor, queue: VendorQueue, now: datetime) -> list[str]:
 
 def of_night(vendor: Vendor, queue: VendorQueue, now: datetime) -> Obstacle:
     """Return the obstacle of rendered jobs: their next nightly dispatch, and an earlier one that did not take them."""
-    night = nightly.coming(vendor, queue.nights, now)
+    night = nightly.find_next_night(vendor, queue.nights, now)
     if night is None:
         return Obstacle(_("no nightly dispatch: the vendor has no weekday for it"))
     zone = ZoneInfo(vendor.time_zone)
@@ -178,9 +178,9 @@ def ending(job: Any, ends: datetime, now: datetime) -> Obstacle | None:
     """Return the obstacle before the forecast end: the deadline, or the end of the sending hours."""
     closes = sending_hours.closes_at(job.campaign, now)
     if closes is None or ends <= closes:
-        sponsor, quiet = job.campaign.sponsor, quiet_hours.of_campaign(job.campaign)
+        sponsor, quiet = job.campaign.sponsor, quiet_hours.quiet_hours_of_campaign(job.campaign)
         start, end = (quiet.start, quiet.end) if quiet else (sponsor.quiet_from, sponsor.quiet_to)
-        if start is None or (not quiet and quiet_hours.exempt(job.vendor.channel, job.campaign)):
+        if start is None or (not quiet and quiet_hours.is_exempt(job.vendor.channel, job.campaign)):
             return None
         hours = {"start": f"{start:%H:%M}", "end": f"{end:%H:%M}", "at": write_time(ends, now)}
         said = _("ends about %(at)s, or later: nobody gets it between %(start)s and %(end)s of his time")
@@ -207,7 +207,7 @@ def _of_condition(queue: VendorQueue, login: LoginQueue, now: datetime) -> Obsta
 
 
 def _own_time(job: Any, now: datetime) -> Obstacle | None:
-    opening = sending_hours.opens_at(job.campaign, now)
+    opening = sending_hours.campaign_opens_at(job.campaign, now)
     until = max((at for at in (job.not_before, opening) if at), default=now)
     if until <= now:
         return None

@@ -420,7 +420,7 @@ def _asked(vendors: list[int], now: datetime, more: dict[str, Any]) -> dict[str,
 
 
 def _rows(statement: str, params: dict[str, Any]) -> list[Any]:
-    return [[what, vendor, _json(facts)] for what, vendor, facts in prepared.rows(statement, params)]
+    return [[what, vendor, _json(facts)] for what, vendor, facts in prepared.fetch_prepared(statement, params)]
 
 
 @lru_cache(maxsize=2)
@@ -460,7 +460,7 @@ def _queue(vendor: int, facts: dict[str, Any]) -> VendorQueue:
     return VendorQueue(
         vendor, facts["slug"], said.read(facts["shut"] or "", facts["shut_said"]), logins,
         tuple(limits.get(None, ())), kinds, tuple(runs),
-        halted=guard.why_halted(*map(bool, facts["store"] or (False, False, False))) or "",
+        halted=guard.judge_halt(*map(bool, facts["store"] or (False, False, False))) or "",
         each=max(1.0, facts["each"] or 1.0),
         disclosed=disclosed,
         brief=Said(brief),

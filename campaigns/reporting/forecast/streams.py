@@ -115,7 +115,7 @@ class VendorStreams:
 def of_vendors() -> list[VendorStreams]:
     """Return the streams of all vendors, by the database's clock."""
     asked = {"lease": float(settings.LEASE_SECONDS)}
-    return [VendorStreams(*row) for row in prepared.rows(READ, asked)]
+    return [VendorStreams(*row) for row in prepared.fetch_prepared(READ, asked)]
 
 
 def alarms(found: Iterable[VendorStreams], seen: Mapping[int, VendorQueue] | None = None) -> list[str]:

@@ -112,7 +112,7 @@ def _live(request: HttpRequest, campaign: Campaign) -> tuple[LivePart, CampaignS
     why = why_failed(campaign, state) if failures and counted else []
     offers = offered(request, state)
     reported = state.reports_deliveries
-    left = sums.open + sums.expired + sums.refused - never_again(one["reason"] for one in why)
+    left = sums.open_messages + sums.expired + sums.refused - never_again(one["reason"] for one in why)
     context |= {
         "state": state,
         "parts": sums.parts,
@@ -162,7 +162,7 @@ def numbers(state: CampaignState, reported: bool) -> list[tuple[str, str, int, s
         (_("Expired"), "bad", sums.expired, "expired"),
         (_("Needs attention"), "warn", sums.in_doubt, "attention"),
         (_("Not to be written to"), "idle", sums.suppressed, "suppressed"),
-        (_("Never sent") if state.finished else _("Waiting"), "idle", sums.open, "open"),
+        (_("Never sent") if state.finished else _("Waiting"), "idle", sums.open_messages, "open"),
     ]
     always = {
         _("Sent"),
@@ -207,7 +207,7 @@ def parts(request: HttpRequest, campaign_id: int) -> HttpResponse:
     campaign = of_user(request, campaign_id)
     mine = Job.objects.filter(parent__isnull=False, parent__campaign=campaign).order_by("first_message")
     shown: list[Any] = list(mine.select_related("vendor").defer("vendor__settings")[: MOST_PARTS + 1])
-    sums = progress.of_jobs(shown[:MOST_PARTS])
+    sums = progress.progress_of_jobs(shown[:MOST_PARTS])
     for number, part in enumerate(shown[:MOST_PARTS], start=1):
         part.number, part.sums = number, sums[part.pk]
         part.word = labels.of_sum(part.sums)

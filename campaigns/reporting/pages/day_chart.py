@@ -46,7 +46,7 @@ class DayChart:
 
     @property
     def total(self) -> DaySums:
-        return day_counts.total(self.days)
+        return day_counts.sum_all_days(self.days)
 
     @property
     def shows_delivered(self) -> bool:
@@ -74,7 +74,7 @@ def of_sponsors(sponsors: Sequence[int] | None) -> DayChart:
     """Draw the last days of these sponsors; None: of all."""
     sent = day_counts.sent_by_vendors(sponsors)
     reporting = find_reporting(sent)
-    return chart(day_counts.of_sponsors(sponsors), sum(sent[vendor] for vendor in reporting))
+    return chart(day_counts.sum_days(sponsors), sum(sent[vendor] for vendor in reporting))
 
 
 def chart(days: Sequence[DaySums], reported: int = 0) -> DayChart:

@@ -71,7 +71,7 @@ def segments(sums: Progress, reported: bool) -> list[dict[str, Any]]:
         (_("Expired"), "expired", sums.expired),
         (_("Not to be written to"), "suppressed", sums.suppressed),
         (_("Needs attention"), "attention", sums.in_doubt),
-        (_("Not sent yet"), "open", sums.open),
+        (_("Not sent yet"), "open", sums.open_messages),
     ]
     size, x = max(1, sum(count for _name, _look, count in found)), 0.0
     shown: list[dict[str, Any]] = []

@@ -128,7 +128,7 @@ class Command(migrate.Command):
                 return
             with self._without_calls(options):
                 executor.migrate(targets, plan)
-                guard.migrated()
+                guard.finish_migration()
             self._tell(f"install {version}, say its migrate once, and start its processes", options)
 
     def _tell_effects(self, effects: list[upgrades.MigrationEffect], options: dict[str, Any]) -> None:
@@ -167,7 +167,7 @@ class Command(migrate.Command):
         """Forbid calls, then wait for those permitted before. Returns False if the tables do not exist yet."""
         if not options["wait"] and not options["force"]:
             _refuse_while_mail_is_sent()
-        before, began = guard.close(), time.monotonic()
+        before, began = guard.close_before_migration(), time.monotonic()
         if before is None:
             return False
         try:
@@ -186,7 +186,7 @@ class Command(migrate.Command):
     def _until_nobody_sends(self) -> None:
         """Wait. Within a second senders notice the prohibition, finish their calls and put their jobs back."""
         shown = 0
-        while jobs := guard.alive(settings.LEASE_SECONDS):
+        while jobs := guard.count_live_jobs(settings.LEASE_SECONDS):
             if jobs != shown:
                 self._tell(f"waits for the open calls of {'1 job' if jobs == 1 else f'{jobs} jobs'} ...")
                 shown = jobs
@@ -200,7 +200,7 @@ class Command(migrate.Command):
 
 
 def _refuse_while_mail_is_sent() -> None:
-    if jobs := guard.alive(settings.LEASE_SECONDS):
+    if jobs := guard.count_live_jobs(settings.LEASE_SECONDS):
         raise CommandError(
             f"{'1 job is' if jobs == 1 else f'{jobs} jobs are'} being sent: end the workers first, or say "
             "--wait to let them finish their open calls (--force: at once, and what cannot be stored any more "

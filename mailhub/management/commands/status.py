@@ -85,7 +85,7 @@ class Command(BaseCommand):
             self.stdout.write(text.get().rstrip())
 
     def _check(self) -> None:
-        if halt := recovery.halt():
+        if halt := recovery.current_halt():
             raise CommandError(alarms.NOTHING_CALLED.text % _describe_halt(halt))
         away = probes.refusing()
         late = streams.alarms(streams.of_vendors())
@@ -144,7 +144,7 @@ def _page(found: dashboard.Workers, width: int) -> RenderableType:
         state.append("".join(f"\n{problem}" for problem in problems if problem), style="default")
         name = fill(row.vendor.slug, max(SLUG, width // 5))  # broken at a hyphen
         table.add_row(name, limits, windows, f"{row.waiting:,}", ends, state, *wide)
-    halt = recovery.halt()
+    halt = recovery.current_halt()
     halted = [Text(f"Nothing is called: {_describe_halt(halt)}", style="bold red")] if halt else []
     wrong = (
         *seen.alarms,
@@ -163,7 +163,7 @@ def _page(found: dashboard.Workers, width: int) -> RenderableType:
 def _journal() -> list[str]:
     """Say why senders in this home keep no journal of calls, if the folder is the reason."""
     trouble = find_trouble()
-    return [alarms.NO_JOURNAL.text % (layout.folder(), trouble)] if trouble else []
+    return [alarms.NO_JOURNAL.text % (layout.journal_folder(), trouble)] if trouble else []
 
 
 def _versions(found: dashboard.Workers) -> list[Text]:

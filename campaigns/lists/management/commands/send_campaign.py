@@ -20,7 +20,7 @@ from campaigns.doors.sponsors import region_of
 from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.ports import NotEntitled
 from campaigns.engine.routes import entries
-from campaigns.engine.sending_hours import describe_opening, opens_at
+from campaigns.engine.sending_hours import campaign_opens_at, describe_opening
 from campaigns.lists import estimates, intake, previewing
 from campaigns.lists.content_options import add_content_options, campaign_sponsor, read_content
 from campaigns.lists.hidden_rows import HIDDEN_ROWS, hidden_rows, hint
@@ -192,14 +192,16 @@ def _accept(
     sponsor = campaign_sponsor(options["sponsor"], new=options["new_sponsor"])
     if options["route"] and options["credential"]:
         raise CommandError("--credential goes with --vendor", returncode=2)
-    route = entries.named(sponsor, options["route"]) if options["route"] else None
-    logins = entries.usable(route, sponsor) if route else [_credential(options["vendor"], options["credential"])]
+    route = entries.named_route(sponsor, options["route"]) if options["route"] else None
+    logins = (
+        entries.usable_credentials(route, sponsor) if route else [_credential(options["vendor"], options["credential"])]
+    )
     credential, vendor = logins[0], logins[0].vendor
     entitlements.require(sponsor, credential)
     if sponsor.pk:  # a new sponsor's identity is created with it
         entitlements.choose(sponsor, vendor, options["identity"])
     topic = entitlements.about(sponsor, options["topic"], options["transactional"])
-    content = read_content(options, sponsor, logins, entries.vendors(route) if route else ())
+    content = read_content(options, sponsor, logins, entries.vendors_of_route(route) if route else ())
     at, hours, deadline = _times(options, vendor)
     pauses = PauseRules(options["first"], options["bounce_limit"], options["complaint_limit"])
     name = options["name"] or ("standard input" if options["file"] == "-" else Path(options["file"]).stem)
@@ -356,7 +358,7 @@ def _about_links(campaign: Campaign) -> str:
 
 def _sentence(job: Job) -> str:
     waits = {Status.RENDERED: "waits for the nightly dispatch", Status.READY: f"waits until {job.not_before}"}
-    opening = opens_at(job.campaign, timezone.now())
+    opening = campaign_opens_at(job.campaign, timezone.now())
     stopped = following.why_paused([job.pk])
     going = f"waits ({describe_opening(job.campaign, opening)})" if opening else "is on its way"
     going = f"waits: {stopped}" if stopped and not opening else going

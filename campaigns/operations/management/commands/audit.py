@@ -20,20 +20,20 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="one object a question")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        checks = audit.run()
+        checks = audit.ask_all_questions()
         if options["json"]:
             write_json(self.stdout, map(_facts, checks))
         else:
             for check in checks:
                 self.stdout.write(sentence(check))
-        broken = sum(not check.ok for check in checks)
+        broken = sum(not check.is_kept for check in checks)
         if broken:
             raise CommandError(f"{broken} of {len(checks)} checks found a breach")
 
 
 def sentence(check: audit.Check) -> str:
     """Format a check as one line: ok, or the number of breaches with examples."""
-    if check.ok:
+    if check.is_kept:
         return f"{check.promise:5} ok      {check.question}"
     more = ", ..." if check.breaches > len(check.examples) else ""
     return f"{check.promise:5} BREACH  {check.question}: {check.breaches:,} ({', '.join(check.examples)}{more})"
@@ -43,7 +43,7 @@ def _facts(check: audit.Check) -> dict[str, Any]:
     return {
         "promise": check.promise,
         "question": check.question,
-        "ok": check.ok,
+        "ok": check.is_kept,
         "breaches": check.breaches,
         "examples": check.examples,
     }

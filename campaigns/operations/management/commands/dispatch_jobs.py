@@ -31,14 +31,14 @@ class Command(BaseCommand):
         jobs = job_commands.looked_up_jobs(options)
         if options["jobs"]:
             jobs = jobs.filter(pk__in=options["jobs"])
-        found = dispatcher.pending(jobs)
+        found = dispatcher.preview_dispatch(jobs)
         if options["dry_run"]:
             self._tell(found, options)
             return
         if found.jobs and job_commands.somebody_there():
             job_commands.confirm(f"This dispatches {_sentence(found)}", options)
         waited = list(jobs.filter(status=Status.RENDERED).values_list("pk", flat=True)) if options["wait"] else []
-        done = dispatcher.dispatch(jobs)
+        done = dispatcher.dispatch_rendered(jobs)
         dispatcher.notify_vendors(done.vendors)
         self._tell(done, options)
         gone = Job.objects.filter(pk__in=waited).exclude(status=Status.RENDERED)

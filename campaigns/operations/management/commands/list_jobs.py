@@ -69,7 +69,7 @@ class Command(BaseCommand):
 def _facts(jobs: QuerySet[Job]) -> Iterator[dict[str, Any]]:
     rows = jobs.iterator(chunk_size=CHUNK)
     while chunk := list(islice(rows, CHUNK)):
-        sums = progress.of_jobs(chunk)
+        sums = progress.progress_of_jobs(chunk)
         forecasts = eta.of_jobs(chunk, sums, timezone.now())
         for job in chunk:
             yield _of(job, sums[job.pk], forecasts[job.pk])

@@ -29,7 +29,7 @@ class Command(job_commands.Deciding):
         return jobs.filter(paused_at=None, **whole).exclude(status__in=OVER).order_by("pk")
 
     def numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:
-        waiting = sum(sums.waiting for sums in progress.of_jobs(jobs).values())
+        waiting = sum(sums.waiting for sums in progress.progress_of_jobs(jobs).values())
         return f"this pauses {count_of(len(jobs), 'job')} with {count_of(waiting, 'message')} waiting", {
             "waiting": waiting
         }

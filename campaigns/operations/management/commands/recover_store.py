@@ -64,31 +64,38 @@ class Command(BaseCommand):
         if options["go_on"] or options["copy"]:
             self._answer(options)
             return
-        held = holding.why_held()
+        held = holding.hold_reason()
         if held is not None and since is None:
             if options["dry_run"]:
                 write_result(self.stdout, f"{held}. {ANSWERS}", _held_facts(held), options["json"])
                 return
             raise CommandError(f"{held}. {ANSWERS}")
-        if recovery.needed() is None and since is None:
+        if recovery.person_needed_reason() is None and since is None:
             write_result(
                 self.stdout, "the store is the one that it was: nothing to do", {"taken_over": False}, options["json"]
             )
             return
-        losses = recovery.preview(since, without)
+        losses = recovery.preview_recovery(since, without)
         if not options["dry_run"]:
-            confirm(f"{recovery.describe(losses)}. Calls start again after this", options)
-            by, shown = Actor(options["by"] or shell_user()), None if options["yes"] else recovery.version(losses)
+            confirm(f"{recovery.describe_losses(losses)}. Calls start again after this", options)
+            by, shown = (
+                Actor(options["by"] or shell_user()),
+                None if options["yes"] else recovery.version_of_takeover(losses),
+            )
             try:
-                losses = recovery.recover(by, options["reason"], since, without, shown)
+                losses = recovery.recover_store(by, options["reason"], since, without, shown)
             except recovery.Changed as error:
                 raise CommandError(str(error)) from error
         after = "" if options["dry_run"] else ". Calls start again; `resolve --list` shows what is in doubt"
-        facts = {"taken_over": True, "dry_run": options["dry_run"], "vendors": [recovery.facts(one) for one in losses]}
-        write_result(self.stdout, recovery.describe(losses) + after, facts, options["json"])
+        facts = {
+            "taken_over": True,
+            "dry_run": options["dry_run"],
+            "vendors": [recovery.loss_facts(one) for one in losses],
+        }
+        write_result(self.stdout, recovery.describe_losses(losses) + after, facts, options["json"])
 
     def _answer(self, options: dict[str, Any]) -> None:
-        held, copy = holding.why_held(), options["copy"]
+        held, copy = holding.hold_reason(), options["copy"]
         if copy and options["go_on"]:
             raise CommandError("--go-on and --copy exclude each other")
         if held is None:

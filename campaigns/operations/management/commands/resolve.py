@@ -11,7 +11,7 @@ from campaigns.engine.decisions import Verdict
 from campaigns.engine.doubts import causes
 from campaigns.engine.doubts import resolve as doubts_resolve
 from campaigns.engine.doubts.causes import Cause, DoubtLook
-from campaigns.engine.doubts.resolve import CannotResolve, Resolved, versions
+from campaigns.engine.doubts.resolve import CannotResolve, Resolved, count_decisions
 from campaigns.models import Job, Resolution
 from campaigns.models.states import Status
 from campaigns.operations import actions, following, job_commands
@@ -55,7 +55,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         jobs = _jobs(options)
         if options["list"] and options["causes"]:
-            write_rows(self.stdout, map(_cause_facts, causes.of(DoubtLook())), options["json"], CAUSES)
+            write_rows(self.stdout, map(_cause_facts, causes.list_causes(DoubtLook())), options["json"], CAUSES)
             return
         if options["list"]:
             self._list(doubts_resolve.list_doubts(jobs=jobs), options)
@@ -91,10 +91,10 @@ class Command(BaseCommand):
 
     def _settle_cause(self, options: dict[str, Any]) -> None:
         try:
-            cause = causes.named(options["cause"])
+            cause = causes.parse_cause(options["cause"])
         except ValueError as why:
             raise CommandError(str(why), returncode=2) from None
-        ids, version = causes.version(causes.messages_of(cause))
+        ids, version = causes.version_of_messages(causes.messages_of(cause))
         if options["dry_run"]:
             self._would(len(ids), 1, options)
             return
@@ -120,7 +120,7 @@ class Command(BaseCommand):
         """Settle one leaf after the other; the look-ups find a parent's children."""
         ended = jobs.filter(status=Status.LOGGED, in_doubt__gt=0).order_by("pk")
         ids = list(ended.values_list("pk", flat=True))
-        seen, number = versions(ids), doubts_resolve.list_doubts(jobs=ended).count()
+        seen, number = count_decisions(ids), doubts_resolve.list_doubts(jobs=ended).count()
         if options["dry_run"]:
             self._would(number, len(ids), options)
             return

@@ -26,7 +26,7 @@ class Command(job_commands.Deciding):
         return jobs.filter(paused_at__isnull=False, **whole).order_by("pk")
 
     def numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:
-        waiting = sum(sums.waiting for sums in progress.of_jobs(jobs).values())
+        waiting = sum(sums.waiting for sums in progress.progress_of_jobs(jobs).values())
         return f"this lets {count_of(waiting, 'waiting message')} of {count_of(len(jobs), 'job')} go on", {
             "waiting": waiting
         }

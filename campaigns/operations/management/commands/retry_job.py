@@ -36,7 +36,7 @@ class Command(job_commands.Deciding):
         return jobs.filter(left, whole, status__in=(*DONE, Status.STOPPED, Status.P_STOPPED)).order_by("pk")
 
     def numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:
-        sums = sum(progress.of_jobs(jobs).values(), start=progress.Progress())
+        sums = sum(progress.progress_of_jobs(jobs).values(), start=progress.Progress())
         messages = count_of(sums.waiting, "never called message")
         text = f"this sends {sums.refused:,} refused and {messages} of {count_of(len(jobs), 'job')}"
         return text, {"refused": sums.refused, "waiting": sums.waiting}

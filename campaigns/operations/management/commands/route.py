@@ -6,7 +6,7 @@ from django.core.management.base import CommandError
 from django.db import IntegrityError, transaction
 
 from campaigns.doors.sponsors import named_sponsor
-from campaigns.engine.routes.entries import why_not
+from campaigns.engine.routes.entries import closed_credentials
 from campaigns.models import Campaign, Route, RouteEntry
 from campaigns.models.routes import MOST_WEIGHT
 from vendors.management import arguments, facts
@@ -28,7 +28,7 @@ SPONSOR = declare_argument("--sponsor", metavar="NAME", help="whose it is; defau
 def route_facts(row: Route) -> dict[str, Any]:
     entries = row.entries.all()
     logins = [entry.credential for entry in entries]
-    closed = why_not([login.pk for login in logins], row.patience)
+    closed = closed_credentials([login.pk for login in logins], row.patience)
     return {
         "name": row.name,
         "sponsor": row.sponsor.name if row.sponsor else None,

@@ -25,7 +25,7 @@ class Command(job_commands.Deciding):
         return jobs.filter(actions.stoppable(), **({} if options["jobs"] else {"parent": None})).order_by("pk")
 
     def numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:
-        waiting = sum(sums.waiting for sums in progress.of_jobs(jobs).values())
+        waiting = sum(sums.waiting for sums in progress.progress_of_jobs(jobs).values())
         return f"this stops {count_of(len(jobs), 'job')} with {count_of(waiting, 'message')} waiting", {
             "waiting": waiting
         }

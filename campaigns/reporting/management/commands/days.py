@@ -33,14 +33,14 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         sponsors = [named_sponsor(options["sponsor"]).pk] if options["sponsor"] else None
         try:
-            found = day_counts.of_sponsors(sponsors, options["days"])
+            found = day_counts.sum_days(sponsors, options["days"])
         except ValueError as error:
             raise CommandError(f"--days: {error}") from None
         rows = [asdict(one) | {"day": one.day.isoformat()} for one in found]
         if options["csv"]:
             write_file(self.stdout, options["csv"], len(rows), lambda file: _write(rows, file))
             return
-        together = [asdict(day_counts.total(found)) | {"day": "together"}]
+        together = [asdict(day_counts.sum_all_days(found)) | {"day": "together"}]
         write_rows(self.stdout, rows if options["json"] else [*rows, *together], options["json"], SHOWN)
 
 

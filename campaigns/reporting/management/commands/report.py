@@ -124,7 +124,7 @@ def _counts(state: CampaignState) -> str:
         "expired": sums.expired,
         "suppressed": sums.suppressed,
         labels.ATTENTION.lower(): sums.in_doubt,
-        "waiting": sums.open,
+        "waiting": sums.open_messages,
     }
     shown = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count or name == "sent")
     note = "" if state.reports_deliveries or not sums.accepted else "; the vendor reports no deliveries"
