@@ -46,7 +46,9 @@ def campaign(of: "Credential", mails: int, content: bytes) -> int:
     files = CampaignFiles([NewFile("report.pdf", len(content), lambda: content)])
     to = [(f"person{n}@example.org", {"name": f"Person {n}"}) for n in range(mails)]
     made = {"name": "report", "subject": "For {{ name }}", "body": "Dear {{ name }},\n", "html": False}
-    job = intake.accept(sponsor=factories.sponsor(), credential=of, files=files, recipients=to, at="now", **made)
+    job = intake.store_campaign(
+        sponsor=factories.sponsor(), credential=of, files=files, recipients=to, at="now", **made
+    )
     Job.objects.filter(pk=job.pk).update(status="DISPATCHED")
     move(Job.objects.filter(pk=job.pk), "enqueue", fence=1, heartbeat_at=timezone.now())
     return int(job.pk)

@@ -142,10 +142,10 @@ def bare_copy() -> float:
     """Return seconds for COPY of the same rows with nothing else, committed."""
     from django.db import connection, transaction
 
-    from campaigns.lists.intake import allocate
+    from campaigns.lists.intake import allocate_ids
     from tests import factories
 
-    campaign, first = factories.campaign(1, messages=False), allocate(MANY)
+    campaign, first = factories.campaign(1, messages=False), allocate_ids(MANY)
     lines = "".join(
         f'{first + number}\t{campaign.pk}\tp{number}@sandbox.example\t{{"name": "Ann {number}"}}\n'
         for number in range(MANY)

@@ -42,7 +42,7 @@ def run(path: Path) -> None:
         start = time.perf_counter()
         recipients = intake.check_table(intake.Table(file), vendor.channel, content)
         checked = time.perf_counter()
-        intake.accept(
+        intake.store_campaign(
             sponsor=Sponsor(name="Velma"),
             credential=Credential.objects.create(vendor=vendor),
             name="benchmark",

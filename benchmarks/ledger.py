@@ -153,7 +153,7 @@ def keep(ready: bytes, rows: int) -> tuple[float, float]:
     began = time.perf_counter()
     checked = intake.check_table(intake.Table(io.BytesIO(ready)), credential.vendor.channel, content)
     stored = time.perf_counter()
-    job = intake.accept(
+    job = intake.store_campaign(
         sponsor=factories.sponsor("Velma"),
         credential=credential,
         name="benchmark",

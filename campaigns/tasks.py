@@ -295,7 +295,7 @@ def audit() -> None:
 @shared_task
 def delete_files() -> None:
     """Delete old drafts, unused uploads, and files stored for requests that were refused afterwards."""
-    keeping.delete_old()
+    keeping.delete_old_drafts()
     uploads.delete_unused()
     files.delete_unused()
 

@@ -397,7 +397,7 @@ web = Listener(
     application,
     lambda path: not path.startswith(API),
     "The API has a port of its own: API_PORT.",
-    uploads.judge,
+    uploads.judge_draft_body,
     name="web",
 )
 api = Listener(

@@ -26,8 +26,8 @@ def clear_sessions() -> None:
 def delete_events() -> None:
     """Delete bounces, complaints, inbound messages and answers older than EVENT_DAYS, and old kept answers."""
     message_events.delete_old_events()
-    inbound.delete_old()
-    inbox.delete_old()
+    inbound.delete_old_texts()
+    inbox.delete_old_answers()
     KeptAnswer.objects.filter(created_at__lt=timezone.now() - ANSWERS_KEPT).delete()
 
 
@@ -47,13 +47,13 @@ def fetch_reports() -> None:
 @shared_task(name="mailhub.tasks.check_draft")
 def check_draft(draft_id: int) -> None:
     """Check the list of a draft, unless another process does or did."""
-    checking.check(draft_id)
+    checking.check_draft(draft_id)
 
 
 @shared_task(name="mailhub.tasks.send_draft")
 def send_draft(draft_id: int) -> None:
     """Make the campaign of a draft once its owner has decided, at most once."""
-    sending.finish(draft_id)
+    sending.finish_sending(draft_id)
 
 
 @shared_task(name="mailhub.tasks.sweep_drafts")

@@ -56,7 +56,7 @@ JOIN campaigns_job j ON j.id = a.job JOIN campaigns_campaign c ON c.id = j.campa
 """
 
 
-def ask(cursor: Any, askers: Mapping[int, Party]) -> None:
+def ask_for_approval(cursor: Any, askers: Mapping[int, Party]) -> None:
     """Pause the campaigns of these jobs and store their frozen state, with the party that asks for each.
 
     Runs in the transaction that stores the campaigns. cursor: of Django or of psycopg.
@@ -69,10 +69,10 @@ def ask(cursor: Any, askers: Mapping[int, Party]) -> None:
     cursor.execute(ASK, {**asked, "users": [one.user for one in who], "campaigns": campaigns})
 
 
-def bars(campaign_id: int) -> str:
+def bar_reason(campaign_id: int) -> str:
     """Return the reason nothing of the campaign may be sent, or "" if it needs no approval or has it."""
     found = Approval.objects.filter(campaign=campaign_id).exclude(verdict=Verdict.APPROVED).first()
-    return why(found) if found else ""
+    return refusal_reason(found) if found else ""
 
 
 def is_barred(campaign: Campaign) -> bool:
@@ -81,13 +81,13 @@ def is_barred(campaign: Campaign) -> bool:
     return found is not None and found.verdict != Verdict.APPROVED
 
 
-def waits(campaign: Campaign) -> bool:
+def is_undecided(campaign: Campaign) -> bool:
     """Return True if another person has yet to decide."""
     found = getattr(campaign, "approval", None)
     return found is not None and found.verdict is None
 
 
-def why(approval: Approval) -> str:
+def refusal_reason(approval: Approval) -> str:
     if approval.verdict == Verdict.REFUSED:
         by = {"name": approval.decided_by, "remark": approval.remark}
         if approval.remark:

@@ -82,20 +82,20 @@ class Change:
         return f"{self.part} was {self.was or 'nothing'} and is {self.now or 'nothing'}"
 
 
-def changes(approval: Approval, *, whole: bool = True) -> list[Change]:
+def list_changes(approval: Approval, *, whole: bool = True) -> list[Change]:
     """Return the parts of the campaign that differ from the frozen state. whole: compare files and all messages too."""
     with connection.cursor() as cursor:
         frozen = FROZEN if whole else SMALL
         cursor.execute(DIFFERENT.format(frozen=frozen), {"campaigns": [approval.campaign_id]})
-        return [Change(part, _read(was), _read(now)) for part, was, now in cursor.fetchall()]
+        return [Change(part, _read_frozen_value(was), _read_frozen_value(now)) for part, was, now in cursor.fetchall()]
 
 
-def _read(value: str) -> Any:
+def _read_frozen_value(value: str) -> Any:
     found = json.loads(value)
     return found.strip() if isinstance(found, str) else found
 
 
-def token(changed: Iterable[Change]) -> str:
+def changes_token(changed: Iterable[Change]) -> str:
     """Return a digest of these changes, so that only changes seen by somebody get approved; empty if none."""
     found = [[one.part, one.now] for one in changed]
     return hashlib.blake2b(json.dumps(found).encode(), digest_size=6).hexdigest() if found else ""

@@ -22,7 +22,7 @@ def may_resume() -> Q:
 
 
 def waits_for_approval(campaign: Campaign) -> bool:
-    return approval_rules.waits(campaign)
+    return approval_rules.is_undecided(campaign)
 
 
 def may_use(sponsor: Sponsor, credential: Credential) -> bool:

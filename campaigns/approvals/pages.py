@@ -36,7 +36,7 @@ LONGEST = 2_000  # characters of a remark
 
 @page()
 @require_GET
-def index(request: HttpRequest) -> HttpResponse:
+def list_approvals_page(request: HttpRequest) -> HttpResponse:
     """Show waiting campaigns, oldest first, and recent decisions."""
     whole = Approval.objects.select_related("campaign__sponsor")
     mine = whole.of_sponsors(sponsor_ids_of(request.user)).defer(*HEAVY)  # ids keep the order of the index
@@ -47,21 +47,21 @@ def index(request: HttpRequest) -> HttpResponse:
 
 @page()
 @require_http_methods(["GET", "HEAD", "POST"])
-def detail(request: HttpRequest, campaign_id: int) -> HttpResponse:
+def show_approval(request: HttpRequest, campaign_id: int) -> HttpResponse:
     """Show what waits for approval, with the letter of any row; POST decides."""
-    found = _one(request, campaign_id)
+    found = _visible_approval(request, campaign_id)
     if request.method == "POST":
-        return _decide(request, found)
+        return _decide_on_page(request, found)
     campaign, user = found.campaign, request.user
     rows = campaign.size
-    row = _row(request.GET.get("row", ""), rows)
+    row = _clamp_row(request.GET.get("row", ""), rows)
     sees = labels.sees_recipients(user)
-    letter, fault = _letter(found, row) if sees else (None, "")
-    changed = frozen_parts.changes(found, whole=False) if found.verdict is None else []
+    letter, fault = _letter_of_row(found, row) if sees else (None, "")
+    changed = frozen_parts.list_changes(found, whole=False) if found.verdict is None else []
     context = {
         "approval": found,
         "changed": changed,
-        "seen": frozen_parts.token(changed),
+        "seen": frozen_parts.changes_token(changed),
         "campaign": campaign,
         "sums": progress.progress_of_campaigns([campaign.pk])[campaign.pk],
         "may": approving.may_decide(user),
@@ -81,7 +81,7 @@ def detail(request: HttpRequest, campaign_id: int) -> HttpResponse:
     return guarded(render(request, "owners/approval.html", context))
 
 
-def _decide(request: HttpRequest, found: Approval) -> HttpResponse:
+def _decide_on_page(request: HttpRequest, found: Approval) -> HttpResponse:
     user: Any = request.user
     if not approving.may_decide(user):
         raise PermissionDenied
@@ -92,58 +92,60 @@ def _decide(request: HttpRequest, found: Approval) -> HttpResponse:
         try:
             answer = approving.decide(found.campaign_id, verdict, user, remark, seen=request.POST.get("seen", ""))
             level = messages.SUCCESS if answer.changed else messages.INFO
-            messages.add_message(request, level, _sentence(show(answer.message)))
+            messages.add_message(request, level, _sentence_of_text(show(answer.message)))
         except CannotDecide as why:
-            messages.error(request, _sentence(show(str(why))))
+            messages.error(request, _sentence_of_text(show(str(why))))
     return redirect("approval", found.campaign_id)
 
 
 @page()
 @require_GET
-def cost(request: HttpRequest, campaign_id: int) -> HttpResponse:
+def show_cost(request: HttpRequest, campaign_id: int) -> HttpResponse:
     """Show cost and forecast, which may take some seconds; the page loads them separately."""
-    campaign = _one(request, campaign_id).campaign
+    campaign = _visible_approval(request, campaign_id).campaign
     lines, why, now = [], "", timezone.now()
     try:
-        for name, one in estimates.of_stored(campaign).items():
-            lines.append((name, one.describe_cost(), _sentence(one.describe_time(now))) if one else (name, "", ""))
+        for name, one in estimates.estimate_stored(campaign).items():
+            lines.append(
+                (name, one.describe_cost(), _sentence_of_text(one.describe_time(now))) if one else (name, "", "")
+            )
     except (NotEntitled, TemplateError) as error:
         why = show(str(error))
     context = {"campaign": campaign, "lines": lines, "why": why, "whole": "HX-Request" not in request.headers}
     return render(request, "owners/approval_cost.html", context)
 
 
-def _mine(request: HttpRequest) -> Any:
+def _visible_approvals(request: HttpRequest) -> Any:
     rows = Approval.objects.of_sponsors(sponsors_of(request.user))
     return rows.select_related("campaign__sponsor")
 
 
-def _one(request: HttpRequest, campaign_id: int) -> Approval:
+def _visible_approval(request: HttpRequest, campaign_id: int) -> Approval:
     of = ("campaign__identity", "campaign__topic", "campaign__route", "campaign__credential__vendor")
-    found: Approval | None = _mine(request).select_related(*of).filter(campaign=campaign_id).first()
+    found: Approval | None = _visible_approvals(request).select_related(*of).filter(campaign=campaign_id).first()
     if found is None:
         raise Http404
     return found
 
 
-def _row(typed: str, rows: int) -> int:
+def _clamp_row(typed: str, rows: int) -> int:
     number = int(typed) if typed.isascii() and typed.isdecimal() and len(typed) < 12 else 1
     return min(max(1, number), rows)
 
 
-def _letter(found: Approval, row: int) -> tuple[Letter | None, str]:
+def _letter_of_row(found: Approval, row: int) -> tuple[Letter | None, str]:
     """Return the letter of a row, counted from 1, or why there is none."""
     message = Message.objects.filter(pk=found.campaign.first_message + row - 1).first()
     if message is None:
         return None, _("There is no such row.")
     message.campaign = found.campaign
     try:
-        return previews.of_message(message), ""
+        return previews.render_message(message), ""
     except (BadInput, TemplateError, ValueError, LookupError) as why:
         return None, str(why)
 
 
-def _sentence(text: str) -> str:
+def _sentence_of_text(text: str) -> str:
     """Format a text as a sentence, with a capital and a full stop."""
     return text if not text else f"{text[0].upper()}{text[1:]}" + ("" if text.endswith(".") else ".")
 
@@ -155,7 +157,7 @@ def waiting_for(user: Any) -> int:
 
 def urls() -> list[URLPattern]:
     return [
-        path("approvals/", index, name="approvals"),
-        path("campaigns/<int:campaign_id>/approval/", detail, name="approval"),
-        path("campaigns/<int:campaign_id>/approval/cost/", cost, name="approval-cost"),
+        path("approvals/", list_approvals_page, name="approvals"),
+        path("campaigns/<int:campaign_id>/approval/", show_approval, name="approval"),
+        path("campaigns/<int:campaign_id>/approval/cost/", show_cost, name="approval-cost"),
     ]

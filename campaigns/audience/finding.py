@@ -98,15 +98,15 @@ def look_for(text: str, sponsors: Sequence[int] | None, test: bool | None = None
     text = given_address(text)
     if not text or len(text) > LONGEST or "\0" in text:
         return FoundRecipient()
-    addresses = _addresses(text, sponsors)
-    ids = {*_by_reference(text), *_by_vendors_id(text), *_by_address(addresses, sponsors)}
-    found = _whole(ids, sponsors, test)
+    addresses = _parse_addresses(text, sponsors)
+    ids = {*_ids_by_reference(text), *_ids_by_vendors_id(text), *_ids_by_address(addresses, sponsors)}
+    found = _load_messages(ids, sponsors, test)
     recipients = {*addresses, *((one.campaign.credential.vendor.channel, one.recipient) for one in found)}
-    messages = tuple(_described(found[:MOST]))
-    return FoundRecipient(messages, tuple(_suppressed(recipients, sponsors)), len(found) > MOST)
+    messages = tuple(_describe_messages(found[:MOST]))
+    return FoundRecipient(messages, tuple(_find_suppressions(recipients, sponsors)), len(found) > MOST)
 
 
-def _by_reference(text: str) -> list[int]:
+def _ids_by_reference(text: str) -> list[int]:
     """Return the id of the message with this reference, with or without the count of sendings, or this number."""
     lower = text.lower()
     if WRITTEN.fullmatch(lower):
@@ -118,12 +118,12 @@ def _by_reference(text: str) -> list[int]:
     return [] if number is None else list(Message.objects.filter(pk=number).values_list("pk", flat=True))
 
 
-def _by_vendors_id(text: str) -> list[int]:
+def _ids_by_vendors_id(text: str) -> list[int]:
     rows = VendorMessageId.objects.filter(vendor__in=list(Vendor.objects.values_list("pk", flat=True)), name=text)
     return list(rows.order_by("-message").values_list("message", flat=True)[: MOST + 1])
 
 
-def _addresses(text: str, sponsors: Sequence[int] | None) -> set[ChannelAddress]:
+def _parse_addresses(text: str, sponsors: Sequence[int] | None) -> set[ChannelAddress]:
     """Return the text as an address of each channel for which it is valid."""
     mine = Sponsor.objects.of_sponsors(sponsors).exclude(phone_region="")
     regions = mine.order_by("phone_region").values_list("phone_region", flat=True).distinct()[:MOST]
@@ -136,7 +136,7 @@ def _addresses(text: str, sponsors: Sequence[int] | None) -> set[ChannelAddress]
     return found
 
 
-def _by_address(addresses: Collection[ChannelAddress], sponsors: Sequence[int] | None) -> list[int]:
+def _ids_by_address(addresses: Collection[ChannelAddress], sponsors: Sequence[int] | None) -> list[int]:
     asked: dict[str, Any] = {"addresses": sorted({address for _channel, address in addresses})}
     asked |= {"mail": next((address for channel, address in addresses if channel == E), None), "most": MOST + 1}
     with connection.cursor() as cursor:
@@ -144,7 +144,7 @@ def _by_address(addresses: Collection[ChannelAddress], sponsors: Sequence[int] |
         return [number for (number,) in cursor.fetchall()]
 
 
-def _whole(ids: Collection[int], sponsors: Sequence[int] | None, test: bool | None) -> list[Message]:
+def _load_messages(ids: Collection[int], sponsors: Sequence[int] | None, test: bool | None) -> list[Message]:
     of = ("campaign__sponsor", "campaign__credential__vendor")
     rows = Message.objects.of_sponsors(sponsors).filter(pk__in=ids).select_related(*of)
     if test is not None:
@@ -155,7 +155,7 @@ def _whole(ids: Collection[int], sponsors: Sequence[int] | None, test: bool | No
     )
 
 
-def _described(rows: Sequence[Message]) -> Iterator[FoundMessage]:
+def _describe_messages(rows: Sequence[Message]) -> Iterator[FoundMessage]:
     if not rows:
         return
     ids = [row.pk for row in rows]
@@ -178,11 +178,11 @@ def _described(rows: Sequence[Message]) -> Iterator[FoundMessage]:
     for row in rows:
         stopped = jobs.get(row.pk, (0, ""))[1] in STILL
         state = labels.of_message(row, in_flight=row.pk in called, stopped=stopped)
-        order = sorted([*_happened(row), *events[row.pk]], key=lambda one: one.at)
+        order = sorted([*_events_of_columns(row), *events[row.pk]], key=lambda one: one.at)
         yield FoundMessage(row, state, vendors.get(row.pk, (0, ""))[1], tuple(order))
 
 
-def _happened(row: Message) -> Iterator[Happening]:
+def _events_of_columns(row: Message) -> Iterator[Happening]:
     """Yield the events stored in the message's own columns."""
     yield Happening(row.campaign.created_at, _("Accepted by mailhub"))
     if row.sent_at:
@@ -204,7 +204,7 @@ def _happened(row: Message) -> Iterator[Happening]:
         )
 
 
-def _suppressed(recipients: Collection[ChannelAddress], sponsors: Sequence[int] | None) -> list[Suppression]:
+def _find_suppressions(recipients: Collection[ChannelAddress], sponsors: Sequence[int] | None) -> list[Suppression]:
     """Return suppressions for these sponsors and those for all, including ended ones."""
     secret = digest_key()
     if secret is None or not recipients:
@@ -215,7 +215,7 @@ def _suppressed(recipients: Collection[ChannelAddress], sponsors: Sequence[int] 
     return list(rows.order_by("-since")[:MOST])
 
 
-def facts(one: FoundMessage) -> dict[str, Any]:
+def found_facts(one: FoundMessage) -> dict[str, Any]:
     """Return a message for programs."""
     row = one.message
     return {

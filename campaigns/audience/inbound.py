@@ -57,7 +57,7 @@ class TakenTexts:
     calls: tuple[int, ...]
 
 
-def take(vendor_id: int, messages: Sequence[InboundText], credentials: Sequence[int] = ()) -> TakenTexts:
+def store_texts(vendor_id: int, messages: Sequence[InboundText], credentials: Sequence[int] = ()) -> TakenTexts:
     """Store new messages, carry out their commands, keep the others to be read. Raises database errors.
 
     Call it before the vendor gets its answer. credentials: whose proof came with the request; only sponsors that may
@@ -67,11 +67,11 @@ def take(vendor_id: int, messages: Sequence[InboundText], credentials: Sequence[
     new, calls = 0, list[int]()
     for one in messages:  # a transaction each, or two requests could deadlock
         with transaction.atomic():
-            stored = _store(vendor, one, credentials)
+            stored = _store_text(vendor, one, credentials)
             job = None
             if stored:  # webhooks are locked before suppressions, for which claims wait
                 calls += inbox.take_answer(_answer_of(vendor, stored, credentials))
-                job = _obey(vendor, stored, credentials)
+                job = _obey_command(vendor, stored, credentials)
         new += stored is not None
         if job:  # if this process dies here, the sweep does it
             dispatcher.dispatch_ready([job])
@@ -111,20 +111,20 @@ ON CONFLICT DO NOTHING RETURNING id
 """
 
 
-def _store(vendor: Vendor, one: InboundText, credentials: Sequence[int]) -> InboundMessage | None:
-    to = _number(one.to)
-    sender = _number(one.sender, region_of(to))
-    identity = _owner(to)
-    if identity and not _entitled(vendor, credentials).filter(sponsor=identity.sponsor_id).exists():
+def _store_text(vendor: Vendor, one: InboundText, credentials: Sequence[int]) -> InboundMessage | None:
+    to = _number_as_e164(one.to)
+    sender = _number_as_e164(one.sender, region_of(to))
+    identity = _owner_of_number(to)
+    if identity and not _entitlements_of_account(vendor, credentials).filter(sponsor=identity.sponsor_id).exists():
         identity = None  # a sponsor does not read messages from a vendor or account it may not use
     row = {
         "vendor": vendor.pk,
         "sponsor": identity.sponsor_id if identity else None,
         "identity": identity.pk if identity else None,
-        "name": _stored(one.vendor_id)[:LONGEST],
+        "name": _storable_body(one.vendor_id)[:LONGEST],
         "sender": sender,
         "to": to,
-        "text": _stored(one.text),
+        "text": _storable_body(one.text),
         "command": command_of(one.text, identity).value,
         "at": one.at and convert_to_utc(one.at),
     }
@@ -135,12 +135,12 @@ def _store(vendor: Vendor, one: InboundText, credentials: Sequence[int]) -> Inbo
     return InboundMessage.objects.select_related("identity__sponsor").get(pk=found[0]) if found else None
 
 
-def _entitled(vendor: Vendor, credentials: Sequence[int]) -> QuerySet[Entitlement]:
+def _entitlements_of_account(vendor: Vendor, credentials: Sequence[int]) -> QuerySet[Entitlement]:
     rows = Entitlement.objects.filter(vendor=vendor)
     return rows.filter(Q(credential=None) | Q(credential__in=credentials)) if credentials else rows
 
 
-def _owner(number: str) -> Identity | None:
+def _owner_of_number(number: str) -> Identity | None:
     return Identity.objects.filter(channel=Vendor.Channel.SMS, numbers__contains=[number]).first()
 
 
@@ -157,26 +157,30 @@ def command_of(text: str, identity: Identity | None) -> Command:
     return next((one for one, texts in ASKING.items() if tokens in map(split_text, texts)), Command.NONE)
 
 
-def _obey(vendor: Vendor, row: InboundMessage, credentials: Sequence[int]) -> int | None:
+def _obey_command(vendor: Vendor, row: InboundMessage, credentials: Sequence[int]) -> int | None:
     """Carry out the message's command. Returns the job of an answer, or None."""
     match row.command:
         case Command.STOP:
-            new = NewSuppression(row.sender, Suppression.Reason.STOP.value, _source(vendor, row), row.written_at)
+            new = NewSuppression(
+                row.sender, Suppression.Reason.STOP.value, _suppression_source(vendor, row), row.written_at
+            )
             for sponsor in sponsors_concerned(vendor, row, credentials):
-                restarted = _written(row, sponsor, Command.START, Q(written_at__gt=row.written_at))
+                restarted = _has_sent_command(row, sponsor, Command.START, Q(written_at__gt=row.written_at))
                 if not restarted and lists.add(sponsor, Vendor.Channel.SMS, [new]):
                     day_counts.count_unsubscribed(sponsor)
         case Command.START:
             held = [
-                id for sponsor in sponsors_concerned(vendor, row, credentials) for id in _stopped(vendor, row, sponsor)
+                id
+                for sponsor in sponsors_concerned(vendor, row, credentials)
+                for id in _suppressions_to_lift(vendor, row, sponsor)
             ]
             lists.lift(held)
         case Command.HELP:
-            return _answer(vendor, row, credentials)
+            return _answer_help(vendor, row, credentials)
     return None
 
 
-def _source(vendor: Vendor, row: InboundMessage) -> str:
+def _suppression_source(vendor: Vendor, row: InboundMessage) -> str:
     return Said(gettext_noop("inbound, %(vendor)s: %(number)s"), vendor=vendor.slug, number=row.to)
 
 
@@ -188,32 +192,32 @@ def sponsors_concerned(vendor: Vendor, row: InboundMessage, credentials: Sequenc
     """
     if row.sponsor_id:
         return [row.sponsor_id]
-    found = set(_entitled(vendor, credentials).values_list("sponsor", flat=True))
-    if row.command in (Command.STOP, Command.NONE) and (owner := _owner(row.to)):
+    found = set(_entitlements_of_account(vendor, credentials).values_list("sponsor", flat=True))
+    if row.command in (Command.STOP, Command.NONE) and (owner := _owner_of_number(row.to)):
         sent = Campaign.objects.filter(sponsor=owner.sponsor_id, credential__in=credentials)
         if not credentials or sent.exists():
             found.add(owner.sponsor_id)
     return sorted(found)
 
 
-def _written(row: InboundMessage, sponsor_id: int, command: Command, when: Q) -> bool:
+def _has_sent_command(row: InboundMessage, sponsor_id: int, command: Command, when: Q) -> bool:
     """Return True if the sender has sent this command to the sponsor at such a time."""
     to = Q(sponsor=sponsor_id) | Q(sponsor=None, vendor=row.vendor_id)
     return InboundMessage.objects.filter(to, when, sender=row.sender, command=command).exists()
 
 
-def _stopped(vendor: Vendor, row: InboundMessage, sponsor_id: int) -> list[int]:
+def _suppressions_to_lift(vendor: Vendor, row: InboundMessage, sponsor_id: int) -> list[int]:
     """Return the suppressions that START lifts: older ones by STOP; without an identity, those by the same number."""
-    if _written(row, sponsor_id, Command.STOP, Q(written_at__gte=row.written_at)):
+    if _has_sent_command(row, sponsor_id, Command.STOP, Q(written_at__gte=row.written_at)):
         return []
     of = lists.of_addresses(Vendor.Channel.SMS, [row.sender], sponsor_id)
     found = Suppression.objects.filter(pk__in=of, reason=Suppression.Reason.STOP, since__lte=row.written_at)
     if row.sponsor_id is None:
-        found = found.filter(source=_source(vendor, row))
+        found = found.filter(source=_suppression_source(vendor, row))
     return list(found.values_list("pk", flat=True))
 
 
-def _answer(vendor: Vendor, row: InboundMessage, credentials: Sequence[int]) -> int | None:
+def _answer_help(vendor: Vendor, row: InboundMessage, credentials: Sequence[int]) -> int | None:
     """Accept the answer to HELP as a campaign of one recipient. Returns its job, or None without an answer."""
     identity = row.identity
     if identity is None or not (identity.help_answer and identity.enabled):
@@ -223,8 +227,8 @@ def _answer(vendor: Vendor, row: InboundMessage, credentials: Sequence[int]) -> 
         return None
     try:
         with transaction.atomic():
-            credential = _credential(identity, vendor, credentials)
-            job = intake.accept(
+            credential = _credential_for_answer(identity, vendor, credentials)
+            job = intake.store_campaign(
                 sponsor=identity.sponsor,
                 credential=credential,
                 name=f"HELP {row.pk}",
@@ -244,7 +248,7 @@ def _answer(vendor: Vendor, row: InboundMessage, credentials: Sequence[int]) -> 
     return job.pk
 
 
-def _credential(identity: Identity, vendor: Vendor, credentials: Sequence[int]) -> Credential:
+def _credential_for_answer(identity: Identity, vendor: Vendor, credentials: Sequence[int]) -> Credential:
     """Return the credential for the sponsor's answer: the only one of these, or "default". Raises NotEntitled."""
     rows = vendor.credentials.select_related("vendor").order_by("-name")
     found = list(rows.filter(pk__in=credentials) if credentials else rows)
@@ -255,7 +259,7 @@ def _credential(identity: Identity, vendor: Vendor, credentials: Sequence[int]) 
     raise NotEntitled(Said("%(vendor)s has no credential called default", vendor=vendor.slug))
 
 
-def _number(text: str, region: str = "") -> str:
+def _number_as_e164(text: str, region: str = "") -> str:
     """Normalise to E.164, adding a missing +, also for 00. Anything else, such as a short code, is returned unchanged.
 
     region: of our number, for a sender that the vendor tells with the 0 of its own country.
@@ -268,10 +272,10 @@ def _number(text: str, region: str = "") -> str:
             return e164(spelling, there)
         except ValueError:
             continue
-    return _stored(text)[:LONGEST]
+    return _storable_body(text)[:LONGEST]
 
 
-def _stored(text: str) -> str:
+def _storable_body(text: str) -> str:
     return text.encode(errors="replace").decode().replace("\0", "\ufffd")
 
 
@@ -282,7 +286,7 @@ DELETE FROM campaigns_inboundmessage WHERE stored_at < clock_timestamp() - %(kep
 """
 
 
-def delete_old(at_once: int = 10_000) -> int:
+def delete_old_texts(at_once: int = 10_000) -> int:
     """Delete messages stored more than EVENT_DAYS ago, this many in a statement. Returns their number."""
     params: dict[str, Any] = {"kept": settings.EVENTS_KEPT, "most": at_once}
     number, some = 0, -1

@@ -28,7 +28,7 @@ class StartedSince(ValueError):
     """The sender has asked for messages again, after this answer."""
 
 
-def of_state(rows: "QuerySet[RecipientAnswer]", state: str) -> "QuerySet[RecipientAnswer]":
+def filter_by_state(rows: "QuerySet[RecipientAnswer]", state: str) -> "QuerySet[RecipientAnswer]":
     """Select the rows in a state: unread, stop, read, or all. Unread ones begin with the oldest."""
     if state == "all":
         return rows.order_by("-pk")
@@ -55,7 +55,7 @@ def treat_as_stop(answer_id: int, by: Actor) -> bool:
     for sponsor in sponsors:
         if lists.add(sponsor, row.channel, [new]):
             day_counts.count_unsubscribed(sponsor)
-    _decide(row, RecipientAnswer.Outcome.STOP, by, Said(gettext_noop("treated as stop")))
+    _store_decision(row, RecipientAnswer.Outcome.STOP, by, Said(gettext_noop("treated as stop")))
     return True
 
 
@@ -65,11 +65,11 @@ def mark_read(answer_id: int, by: Actor) -> bool:
     row = RecipientAnswer.objects.select_for_update(no_key=True, of=("self",)).get(pk=answer_id)
     if row.outcome != RecipientAnswer.Outcome.UNREAD:
         return False
-    _decide(row, RecipientAnswer.Outcome.READ, by, Said(gettext_noop("marked as read")))
+    _store_decision(row, RecipientAnswer.Outcome.READ, by, Said(gettext_noop("marked as read")))
     return True
 
 
-def _decide(row: RecipientAnswer, outcome: RecipientAnswer.Outcome, by: Actor, what: Said) -> None:
+def _store_decision(row: RecipientAnswer, outcome: RecipientAnswer.Outcome, by: Actor, what: Said) -> None:
     row.outcome, row.decided_by, row.decided_at = outcome, by.name[:150], timezone.now()
     row.save(update_fields=["outcome", "decided_by", "decided_at"])
     history.record_changes(by, RecipientAnswer, [(row.pk, what)])

@@ -101,7 +101,7 @@ def list_templates(
     newest = versions.newest_of(page[:limit])
     here = f"{HERE}?limit={limit}" + ("&archived=true" if archived else "")
     more = f"{here}&cursor={quote(page[limit - 1].name, safe='')}" if len(page) > limit else None
-    data = [_listed(row, newest[row.pk]) for row in page[:limit]]
+    data = [_listed_template(row, newest[row.pk]) for row in page[:limit]]
     return {"data": data, "links": {"self": here, "next": more}}
 
 
@@ -116,13 +116,13 @@ def list_templates(
 )  # fmt: skip
 def add_template_version(request: HttpRequest, response: HttpResponse) -> Status[dict[str, Any]]:
     """Compiled before it is stored. 200: the newest version says the same, so nothing was added."""
-    caller, budget = _live(request), RenderBudget(request.auth.sponsor_id)  # type: ignore[attr-defined]
+    caller, budget = _live_key_caller(request), RenderBudget(request.auth.sponsor_id)  # type: ignore[attr-defined]
     asked, _ = request_bodies.read(request, TemplateIn)
     headers = [(one.name, one.value) for one in asked.headers]
     content = TemplateContent(asked.subject, asked.body, asked.html, asked.text, headers)
     budget.foresee(asked.subject, asked.body, asked.text, *(one.value for one in asked.headers))
     try:
-        added = versions.add(
+        added = versions.add_version(
             caller.sponsor_id,
             asked.name,
             asked.channel,
@@ -135,7 +135,7 @@ def add_template_version(request: HttpRequest, response: HttpResponse) -> Status
     except OverBudget as why:
         raise over_budget(why, "/body") from why
     except TemplateError as why:
-        raise invalid([error(_where(str(why)), "template", str(why))]) from why
+        raise invalid([error(_pointer_of_fault(str(why)), "template", str(why))]) from why
     except versions.TemplateRefused as why:
         raise invalid([error("/name", "template", str(why))]) from why
     except versions.NewerVersion as why:
@@ -143,7 +143,7 @@ def add_template_version(request: HttpRequest, response: HttpResponse) -> Status
     if asked.mail_class is not None:
         versions.set_class(added.version.template, class_named(asked.mail_class), Actor(caller.prefix))
     response.headers["Location"] = f"{HERE}/{quote(asked.name, safe='')}?version={added.version.number}"
-    return Status(201 if added.new else 200, _facts(added.version))
+    return Status(201 if added.new else 200, _version_facts(added.version))
 
 
 @router.get(
@@ -158,11 +158,11 @@ def get_template(
     version: int | None = Query(None, ge=1, lt=2**31, description="Default: the newest"),
 ) -> dict[str, Any]:
     """What it says, and which fields it shows."""
-    rows = TemplateVersion.objects.filter(template=_mine(request, template)).select_related("template")
+    rows = TemplateVersion.objects.filter(template=_template_of_caller(request, template)).select_related("template")
     found = (rows if version is None else rows.filter(number=version)).first()
     if found is None:
         raise Problem("not-found", NOT_YOURS)
-    return _facts(found)
+    return _version_facts(found)
 
 
 @router.post(
@@ -173,8 +173,11 @@ def get_template(
 )
 def archive_template(request: HttpRequest, template: str) -> dict[str, Any]:
     """New requests cannot name it; accepted ones are unchanged."""
-    caller = _live(request)
-    return {"changed": versions.archive(_mine(request, template), Actor(caller.prefix)), "archived": True}
+    caller = _live_key_caller(request)
+    return {
+        "changed": versions.archive_template(_template_of_caller(request, template), Actor(caller.prefix)),
+        "archived": True,
+    }
 
 
 @router.post(
@@ -185,11 +188,14 @@ def archive_template(request: HttpRequest, template: str) -> dict[str, Any]:
 )
 def restore_template(request: HttpRequest, template: str) -> dict[str, Any]:
     """Repeats change nothing."""
-    caller = _live(request)
-    return {"changed": versions.restore(_mine(request, template), Actor(caller.prefix)), "archived": False}
+    caller = _live_key_caller(request)
+    return {
+        "changed": versions.restore_template(_template_of_caller(request, template), Actor(caller.prefix)),
+        "archived": False,
+    }
 
 
-def _live(request: HttpRequest) -> Caller:
+def _live_key_caller(request: HttpRequest) -> Caller:
     """Return the caller. Raises Problem for a test key, which may not change templates that live keys send."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
     if caller.test:
@@ -197,7 +203,7 @@ def _live(request: HttpRequest) -> Caller:
     return caller
 
 
-def _mine(request: HttpRequest, name: str) -> Template:
+def _template_of_caller(request: HttpRequest, name: str) -> Template:
     caller: Caller = request.auth  # type: ignore[attr-defined]
     found = Template.objects.filter(sponsor=caller.sponsor_id, name=name).first() if name.isprintable() else None
     if found is None:
@@ -205,17 +211,17 @@ def _mine(request: HttpRequest, name: str) -> Template:
     return found
 
 
-def _where(fault: str) -> str:
+def _pointer_of_fault(fault: str) -> str:
     places = {"the subject": "/subject", "the text": "/text", "a text": "/text", "the header": "/headers"}
     return next((place for begin, place in places.items() if fault.startswith(begin)), "/body")
 
 
-def _listed(row: Template, newest: TemplateVersion) -> dict[str, Any]:
+def _listed_template(row: Template, newest: TemplateVersion) -> dict[str, Any]:
     facts = {"name": row.name, "channel": row.channel, "archived": row.archived_at is not None}
     return facts | {"newest": newest.number, "made_by": newest.made_by, "made_at": newest.made_at}
 
 
-def _facts(version: TemplateVersion) -> dict[str, Any]:
+def _version_facts(version: TemplateVersion) -> dict[str, Any]:
     names = ("subject", "body", "html", "text", "remark", "made_by", "made_at")
     template, says = version.template, versions.content_of(version)
     fields, optional = versions.fields_of(version)

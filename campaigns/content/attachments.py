@@ -35,17 +35,17 @@ class AttachmentCache:
         self._size = 0  # of the kept files
         self._reading: dict[int, asyncio.Lock] = {}
 
-    async def get(self, file: int) -> Attachment:
+    async def get_attachment(self, file: int) -> Attachment:
         """Return the attachment for this id of a campaign's file. Raises psycopg.Error, LookupError."""
         found = self._known.get(file)
         if found is None:
             async with self._reading.setdefault(file, asyncio.Lock()):  # many streams may begin together
-                found = self._known.get(file) or await self._read(file)
+                found = self._known.get(file) or await self._read_attachment(file)
             self._reading.pop(file, None)
-        self._keep(file, found)
+        self._keep_attachment(file, found)
         return found
 
-    async def _read(self, file: int) -> Attachment:
+    async def _read_attachment(self, file: int) -> Attachment:
         async with self.rows.lend_connection() as connection:
             # In binary format: as text, a file takes twice its size.
             cursor = await connection.cursor(binary=True).execute(CONTENT, [file])
@@ -56,17 +56,17 @@ class AttachmentCache:
         self._known[file] = made = Attachment(shown_name(name), content_type, bytes(content), cid)
         return made
 
-    def _keep(self, file: int, attachment: Attachment) -> None:
+    def _keep_attachment(self, file: int, attachment: Attachment) -> None:
         if file in self._last:
             self._last.move_to_end(file)
             return
         self._last[file] = attachment
-        self._size += _size(attachment)
+        self._size += _memory_size(attachment)
         while self._size > KEPT and len(self._last) > 1:
-            self._size -= _size(self._last.popitem(last=False)[1])
+            self._size -= _memory_size(self._last.popitem(last=False)[1])
 
 
-def _size(attachment: Attachment) -> int:
+def _memory_size(attachment: Attachment) -> int:
     """Return the bytes of memory used: the content itself, and its base64 form after it has been sent."""
     return int(len(attachment.content) * 2.4)
 
@@ -81,15 +81,17 @@ class LetterFiles:
 
     async def enclose(self, letters: Sequence[Letter | Outcome]) -> list[Letter | Outcome]:
         """Return the letters with their files: NotSent if a file cannot be read now, Refused if it is gone."""
-        return [await self._enclosed(one) if isinstance(one, Letter) else one for one in letters]
+        return [await self._enclose_in_letter(one) if isinstance(one, Letter) else one for one in letters]
 
-    async def _enclosed(self, letter: Letter) -> Letter | Outcome:
+    async def _enclose_in_letter(self, letter: Letter) -> Letter | Outcome:
         try:
             if self._to_all is None:
-                self._to_all = tuple([await self._cache.get(file) for (file,) in await self._ids(TO_ALL)])
+                self._to_all = tuple(
+                    [await self._cache.get_attachment(file) for (file,) in await self._read_file_ids(TO_ALL)]
+                )
             names = file_names(letter.params, self._fields)
-            found = dict(await self._ids(NAMED, names)) if names else {}
-            own = [await self._cache.get(found[name]) for name in names]
+            found = dict(await self._read_file_ids(NAMED, names)) if names else {}
+            own = [await self._cache.get_attachment(found[name]) for name in names]
         except LookupError:
             return refuse_letter("one of its files is gone", LetterPart.FILE)
         except (psycopg.Error, OSError) as error:
@@ -97,7 +99,7 @@ class LetterFiles:
             return NotSent(f"its files cannot be read: {error}")
         return letter._replace(attachments=(*self._to_all, *own))
 
-    async def _ids(self, statement: str, *more: Any) -> list[Any]:
+    async def _read_file_ids(self, statement: str, *more: Any) -> list[Any]:
         async with self._cache.rows.lend_connection() as connection:
             result = await connection.execute(statement, [self._campaign.pk, *more])
             rows: list[Any] = await result.fetchall()

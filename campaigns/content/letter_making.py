@@ -61,14 +61,14 @@ def check_vendor(
     campaign: Campaign, content: templates.Content, vendor: Vendor, adapter: Adapter, messages: range
 ) -> None:
     parted = campaign.text or campaign.headers or campaign.has_files
-    if parted and (missing := campaign.needs - parts.carried(type(adapter), vendor.settings)):
+    if parted and (missing := campaign.needed_parts - parts.carried(type(adapter), vendor.settings)):
         raise LookupError(f"{vendor.slug} carries no {' and no '.join(sorted(missing))} any more")
     if links_missing(campaign, content, messages):
         raise NoLinks("PUBLIC_URL is not set, and its letters show the link to unsubscribe")
 
 
 def read_keys() -> LetterKeys:
-    return LetterKeys(link_keys(), return_paths.keys())
+    return LetterKeys(link_keys(), return_paths.return_path_keys())
 
 
 def prepare_letters(
@@ -77,8 +77,8 @@ def prepare_letters(
     carries = adapter.carries(vendor.settings)
     links = links_of(campaign, vendor.channel, carries, keys.links if keys else link_keys())
     identity = campaign.identity
-    back = return_paths.of_identity(identity, keys.return_paths if keys else None)
-    senders = identity.senders if identity else None
+    back = return_paths.return_paths_of(identity, keys.return_paths if keys else None)
+    senders = identity.number_pool if identity else None
     origin = identity.origin if identity and not senders else None
     return CampaignLetters(campaign, content, links, back, origin, senders)
 

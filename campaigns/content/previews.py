@@ -18,7 +18,7 @@ MOST = 20  # letters of a preview
 Previewed = Iterable[tuple[str, Mapping[str, Any]]]  # checked recipients with their fields
 
 
-def letters(
+def render_first_letters(
     campaign: Campaign,
     content: Content,
     links: LetterLinks | None,
@@ -40,7 +40,7 @@ def letters(
     return made
 
 
-def of_message(message: Message) -> Letter:
+def render_message(message: Message) -> Letter:
     """Render a stored message's letter, with the images in its HTML. Raises BadInput, TemplateError."""
     campaign = message.campaign
     vendor = campaign.credential.vendor
@@ -55,14 +55,14 @@ def of_message(message: Message) -> Letter:
     return letter._replace(attachments=tuple(files))
 
 
-def facts(letter: Letter) -> dict[str, Any]:
+def letter_facts(letter: Letter) -> dict[str, Any]:
     """Return a letter for programs: to, subject, body, text, headers."""
     headers = [{"name": name, "value": value} for name, value in letter.headers]
     shown = {"to": letter.recipient, "subject": letter.subject, "body": letter.body}
     return {**shown, "text": letter.text, "headers": headers}
 
 
-def as_text(letter: Letter) -> str:
+def letter_as_text(letter: Letter) -> str:
     """Return a letter for people."""
     head = [f"To: {letter.recipient}"]
     if letter.subject:

@@ -36,24 +36,24 @@ class ReturnPaths:
         local, _, domain = self.mailbox.rpartition("@")
         uuid, _, number = reference.rpartition("-")
         named = UUID(uuid).bytes + bytes([min(int(number), 255)])
-        token = base64.b32encode(named + _mac(self.keys[purpose], named)).decode("ascii").lower()
+        token = base64.b32encode(named + _sign_reference(self.keys[purpose], named)).decode("ascii").lower()
         return f"{local}+{token}@{domain}"
 
 
-def keys() -> dict[Purpose, bytes]:
+def return_path_keys() -> dict[Purpose, bytes]:
     """Return the keys that make addresses now. Raises the database's errors."""
     return {purpose: token_keys.keys(purpose)[0] for purpose in get_args(Purpose)}
 
 
-def of_identity(identity: Identity | None, known: dict[Purpose, bytes] | None = None) -> ReturnPaths | None:
+def return_paths_of(identity: Identity | None, known: dict[Purpose, bytes] | None = None) -> ReturnPaths | None:
     """Return the identity's ReturnPaths, or None if its bounces do not come back to mailhub.
 
     known: keys already read. Without them, raises the database's errors.
     """
-    return ReturnPaths(identity.bounce_mailbox, known or keys()) if identity and identity.verp else None
+    return ReturnPaths(identity.bounce_mailbox, known or return_path_keys()) if identity and identity.verp else None
 
 
-def read(text: str, purpose: Purpose) -> Reference | None:
+def read_return_path(text: str, purpose: Purpose) -> Reference | None:
     """Return the message named by the first address of ours for this purpose in a text, or None.
 
     Its resend_no is at most 255, which also stands for later sendings. Raises the database's errors.
@@ -62,7 +62,7 @@ def read(text: str, purpose: Purpose) -> Reference | None:
     for _, found in zip(range(MOST), TOKENS.finditer(text), strict=False):
         token = base64.b32decode(found[1].upper())
         named, mac = token[:-MAC], token[-MAC:]
-        if any(hmac.compare_digest(mac, _mac(key, named)) for key in known):
+        if any(hmac.compare_digest(mac, _sign_reference(key, named)) for key in known):
             uuid = UUID(bytes=named[:16])
             return Reference(uuid.int >> 80, uuid, named[16])
     return None
@@ -73,5 +73,5 @@ def looks_like_one(text: str) -> bool:
     return TOKENS.search(text) is not None
 
 
-def _mac(key: bytes, named: bytes) -> bytes:
+def _sign_reference(key: bytes, named: bytes) -> bytes:
     return hashlib.blake2b(named, key=key, digest_size=MAC).digest()

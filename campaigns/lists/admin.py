@@ -171,7 +171,7 @@ class CampaignAdmin(Scoped):
         if sums.units or not sums.open_messages:
             shown = labels.units(sums.charged)
             return _("%(units)s so far") % {"units": shown} if sums.open_messages else shown
-        return estimates.of_campaign(campaign)
+        return estimates.describe_stored_campaign(campaign)
 
     @admin.display(description=gettext_lazy("files"))
     def files_carried(self, campaign: Campaign) -> str:

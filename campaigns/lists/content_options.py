@@ -15,7 +15,7 @@ from campaigns.doors.sponsors import KNOWN, new_sponsor
 from campaigns.lists.intake import contents
 from campaigns.lists.intake.contents import CampaignContent
 from campaigns.lists.intake.csv_reader import field_name
-from campaigns.lists.intake.files import CampaignFiles, NewFile, source
+from campaigns.lists.intake.files import CampaignFiles, NewFile, open_source
 from campaigns.models import Sponsor, TemplateVersion
 from campaigns.texts import mjml
 from campaigns.texts.given_texts import given_name
@@ -61,16 +61,16 @@ def typed_content(options: dict[str, Any], channel: str) -> TemplateContent:
 
     Raises CommandError, TemplateError.
     """
-    subject, body, html = options["subject"], _read(options["body"]), options["html"]
+    subject, body, html = options["subject"], _read_text_file(options["body"]), options["html"]
     if channel == Vendor.Channel.EMAIL and not subject.strip():
         raise CommandError("an e-mail needs a --subject")
     if options["mjml"]:
         body, html = mjml.to_html(body), True
     headers = [parse_header(line) for line in options["header"] or ()]
-    return TemplateContent(subject, body, html, _read(options["text"]) if options["text"] else "", headers)
+    return TemplateContent(subject, body, html, _read_text_file(options["text"]) if options["text"] else "", headers)
 
 
-def _version(options: dict[str, Any], sponsor: Sponsor, channel: str) -> TemplateVersion | None:
+def _named_version(options: dict[str, Any], sponsor: Sponsor, channel: str) -> TemplateVersion | None:
     """Return the version that --template names."""
     named = options["template"]
     if not named:
@@ -80,7 +80,7 @@ def _version(options: dict[str, Any], sponsor: Sponsor, channel: str) -> Templat
     if beside := [f"--{name}" for name in ("subject", "body", "html", "mjml", "text", "header") if options[name]]:
         raise CommandError(f"--template says what {', '.join(beside)} would say: give one of both", returncode=2)
     try:
-        return versions.find(sponsor.pk, named, channel)
+        return versions.find_template_version(sponsor.pk, named, channel)
     except versions.TemplateRefused as error:
         known = ", ".join(sponsor.templates.filter(archived_at=None).values_list("name", flat=True)[:KNOWN])
         raise CommandError(f"{error}; {sponsor.name} has: {known or 'none yet'}") from None
@@ -94,11 +94,11 @@ def read_content(
     Raises CommandError, BadInput, TemplateError.
     """
     vendor = logins[0].vendor
-    version = _version(options, sponsor, vendor.channel)
+    version = _named_version(options, sponsor, vendor.channel)
     says = versions.content_of(version) if version else typed_content(options, vendor.channel)
     subject, body, html, given, headers = says.subject, says.body, says.html, says.text, says.headers
-    files = _files(options)
-    return contents.compiled(
+    files = _campaign_files(options)
+    return contents.compile_content(
         subject,
         body,
         html,
@@ -113,18 +113,18 @@ def read_content(
     )
 
 
-def _files(options: dict[str, Any]) -> CampaignFiles | None:
+def _campaign_files(options: dict[str, Any]) -> CampaignFiles | None:
     folder, columns = options["files"], [field_name(name) for name in options["file_column"] or ()]
     if bool(folder) != bool(columns):
         raise CommandError("--files and --file-column go together", returncode=2)
-    to_all = [_file(name) for name in options["attach"] or ()]
-    to_all += [replace(_file(name), cid=Path(name).name) for name in options["image"] or ()]
+    to_all = [_file_to_attach(name) for name in options["attach"] or ()]
+    to_all += [replace(_file_to_attach(name), cid=Path(name).name) for name in options["image"] or ()]
     if not (to_all or folder):
         return None
-    return CampaignFiles(to_all, columns, source(Path(folder)) if folder else None)
+    return CampaignFiles(to_all, columns, open_source(Path(folder)) if folder else None)
 
 
-def _file(name: str) -> NewFile:
+def _file_to_attach(name: str) -> NewFile:
     path = Path(name)
     try:
         return NewFile(given_name(path.name), path.stat().st_size, path.read_bytes)
@@ -132,7 +132,7 @@ def _file(name: str) -> NewFile:
         raise CommandError(f"cannot read {name}: {error.strerror}") from error
 
 
-def _read(name: str) -> str:
+def _read_text_file(name: str) -> str:
     try:
         return Path(name).read_text(encoding="utf-8-sig")
     except OSError as error:

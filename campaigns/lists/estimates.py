@@ -65,19 +65,23 @@ class Estimate:
     channel: str = ""
 
     @property
-    def exact(self) -> bool:
+    def is_exact(self) -> bool:
         return self.made is None and not self.without_files
 
     def sentence(self, now: datetime) -> str:
         """Say: 2,000 messages: about 3,150 SMS segments (estimated from 1,000 letters); 23.63 EUR; ... 21:20."""
         many = ngettext("%(shown)s message", "%(shown)s messages", self.messages) % {"shown": number(self.messages)}
         if self.units != self.messages:
-            many += f": {self._units}"
-        return f"{many}{self._how}; {self._price}; {self.describe_time(now)}"
+            many += f": {self._units_text}"
+        return f"{many}{self._estimate_basis}; {self._price_text}; {self.describe_time(now)}"
 
     def describe_cost(self) -> str:
         """Say: about 3,150 SMS segments (estimated from 1,000 letters); about 23.63 EUR at today's price."""
-        return f"{self._units}{self._how}; {self._price}" if self.units != self.messages else self._price + self._how
+        return (
+            f"{self._units_text}{self._estimate_basis}; {self._price_text}"
+            if self.units != self.messages
+            else self._price_text + self._estimate_basis
+        )
 
     def describe_time(self, now: datetime) -> str:
         """Say when its first and last call would be, were it sent now, or why nobody can know."""
@@ -91,37 +95,37 @@ class Estimate:
         return _("were it sent now, the first would go out %(first)s, the last %(last)s") % calls
 
     @property
-    def _about(self) -> str:
-        return "" if self.exact else _("about ")
+    def _estimate_word(self) -> str:
+        return "" if self.is_exact else _("about ")
 
     @property
-    def _units(self) -> str:
-        return self._about + labels.charged(self.units, self.channel)
+    def _units_text(self) -> str:
+        return self._estimate_word + labels.charged(self.units, self.channel)
 
     @property
-    def _how(self) -> str:
+    def _estimate_basis(self) -> str:
         how = "" if self.made is None else _estimated_from(self.made)
         return how + (_(" without its files") if self.without_files else "")
 
     @property
-    def _price(self) -> str:
+    def _price_text(self) -> str:
         if self.amount is None:
             return _("no price is known")
-        return self._about + _("%(amount)s at today's price") % {
+        return self._estimate_word + _("%(amount)s at today's price") % {
             "amount": prices.format_amount(self.amount, self.currency)
         }
 
-    def facts(self) -> dict[str, Any]:
+    def estimate_facts(self) -> dict[str, Any]:
         """Return the estimate as objects for programs."""
         amount = None if self.amount is None else prices.format_digits(self.amount, self.currency)
         return {
             "messages": self.messages,
             "units": self.units,
-            "exact": self.exact,
+            "exact": self.is_exact,
             "currency": self.currency or None,
             "amount": amount,
-            "starts_at": _as_text(self.start),
-            "ends_at": _as_text(self.end),
+            "starts_at": _end_as_text(self.start),
+            "ends_at": _end_as_text(self.end),
         }
 
 
@@ -144,7 +148,7 @@ ByLogin = Mapping[str, Estimate | None]  # by the name of the credential; a rout
 NOT_KNOWN = Said("what it costs is not known: the vendor's settings or its secret are not complete")
 
 
-def of_recipients(
+def estimate_recipients(
     login: Credential,
     campaign: Campaign,
     content: Content,
@@ -161,77 +165,85 @@ def of_recipients(
     """
     if links:
         links = replace(links, sample="x" * SIZE)  # the length of a real one
-    chosen = islice(recipients, 0, None, _step(total))
+    chosen = islice(recipients, 0, None, _sample_step(total))
     letters = (ClaimedMessage(0, "estimate", recipient, dict(fields)) for recipient, fields in chosen)
     try:
-        weight = _weight(login, campaign, content, links, letters, total, budget, share)
-        return _priced(login, weight, total, campaign)
+        weight = _weigh_letters(login, campaign, content, links, letters, total, budget, share)
+        return _price_weight(login, weight, total, campaign)
     except (InvalidSettings, LookupError):
         return None
 
 
-def of_table(logins: Sequence[Credential], campaign: Campaign, content: Content, recipients: Recipients) -> ByLogin:
+def estimate_table(
+    logins: Sequence[Credential], campaign: Campaign, content: Content, recipients: Recipients
+) -> ByLogin:
     """Estimate an unsaved list for each credential that may send it."""
     total, found = len(recipients), {}
     for login in logins:
-        links = links_of(campaign, login.vendor.channel, _carries(login), None)
-        found[str(login)] = of_recipients(login, campaign, content, links, recipients, total, share=len(logins))
+        links = links_of(campaign, login.vendor.channel, _parts_carried_by(login), None)
+        found[str(login)] = estimate_recipients(login, campaign, content, links, recipients, total, share=len(logins))
     return found
 
 
-def weigh(
+def weigh_list(
     logins: Sequence[Credential], campaign: Campaign, content: Content, sample: Sequence[tuple[str, Any]], total: int
 ) -> dict[str, dict[str, Any] | None]:
     """Return the Weights of a list as objects to store, by id of the credential. sample: some of its rows."""
     found: dict[str, dict[str, Any] | None] = {}
     for login in logins:
-        links = links_of(campaign, login.vendor.channel, _carries(login), None)
+        links = links_of(campaign, login.vendor.channel, _parts_carried_by(login), None)
         links = replace(links, sample="x" * SIZE) if links else None
         letters = (ClaimedMessage(0, "estimate", recipient, dict(fields)) for recipient, fields in sample)
         try:
-            found[str(login.pk)] = asdict(_weight(login, campaign, content, links, letters, total, None, len(logins)))
+            found[str(login.pk)] = asdict(
+                _weigh_letters(login, campaign, content, links, letters, total, None, len(logins))
+            )
         except (InvalidSettings, LookupError):
             found[str(login.pk)] = None
     return found
 
 
-def of_weights(logins: Sequence[Credential], weights: Mapping[str, Any], total: int, campaign: Campaign) -> ByLogin:
-    """Turn the results of `weigh` into estimates by current prices and queues. None: no weight is known."""
+def estimate_by_weights(
+    logins: Sequence[Credential], weights: Mapping[str, Any], total: int, campaign: Campaign
+) -> ByLogin:
+    """Turn the results of `weigh_list` into estimates by current prices and queues. None: no weight is known."""
     return {
-        str(login): _priced(login, Weight(**one), total, campaign) if (one := weights.get(str(login.pk))) else None
+        str(login): _price_weight(login, Weight(**one), total, campaign)
+        if (one := weights.get(str(login.pk)))
+        else None
         for login in logins
     }
 
 
-def of_campaign(campaign: Campaign) -> str:
+def describe_stored_campaign(campaign: Campaign) -> str:
     """Return sentences about a stored campaign, as if none of it were sent yet."""
     try:
-        return sentences(of_stored(campaign))
+        return estimate_sentences(estimate_stored(campaign))
     except (NotEntitled, TemplateError) as error:
         return _("not known: %(why)s") % {"why": show(str(error))}
 
 
-def of_stored(campaign: Campaign) -> ByLogin:
+def estimate_stored(campaign: Campaign) -> ByLogin:
     """Return the estimates of a stored campaign, as if none of it were sent yet. Raises NotEntitled, TemplateError."""
     logins = entries.usable_credentials(campaign.route, campaign.sponsor) if campaign.route else []
     logins.sort(key=lambda one: one.pk != campaign.credential_id)  # the one it begins with
     logins = logins or [Credential.objects.select_related("vendor").get(pk=campaign.credential_id)]
-    return {str(login): _of_stored(campaign, login, len(logins)) for login in logins}
+    return {str(login): _estimate_stored_by(campaign, login, len(logins)) for login in logins}
 
 
-def _of_stored(campaign: Campaign, login: Credential, share: int) -> Estimate | None:
-    ids = range(campaign.first_message, campaign.first_message + campaign.size, _step(campaign.size))
+def _estimate_stored_by(campaign: Campaign, login: Credential, share: int) -> Estimate | None:
+    ids = range(campaign.first_message, campaign.first_message + campaign.size, _sample_step(campaign.size))
     rows = Message.objects.filter(pk__in=list(ids)).order_by("pk").values_list("pk", "recipient", "params")
     letters = (ClaimedMessage(pk, "estimate", recipient, params) for pk, recipient, params in rows.iterator())
     try:
-        links = links_of(campaign, login.vendor.channel, _carries(login), link_keys())
-        weight = _weight(login, campaign, content_of(campaign), links, letters, campaign.size, None, share)
-        return _priced(login, weight, campaign.size, campaign)
+        links = links_of(campaign, login.vendor.channel, _parts_carried_by(login), link_keys())
+        weight = _weigh_letters(login, campaign, content_of(campaign), links, letters, campaign.size, None, share)
+        return _price_weight(login, weight, campaign.size, campaign)
     except (InvalidSettings, LookupError):
         return None
 
 
-def sentences(by: ByLogin) -> str:
+def estimate_sentences(by: ByLogin) -> str:
     """Return one sentence for each vendor, which is named if there are several."""
     now = timezone.now()
     texts = {name: one.sentence(now) if one else _(NOT_KNOWN) for name, one in by.items()}
@@ -240,26 +252,26 @@ def sentences(by: ByLogin) -> str:
     return "\n".join(_("by %(name)s: %(text)s") % {"name": name, "text": text} for name, text in texts.items())
 
 
-def facts(name: str, estimate: Estimate | None) -> dict[str, Any]:
+def estimate_as_facts(name: str, estimate: Estimate | None) -> dict[str, Any]:
     """Return an estimate as objects for programs."""
-    return {"by": name, **(estimate.facts() if estimate else {"messages": None, "why": NOT_KNOWN})}
+    return {"by": name, **(estimate.estimate_facts() if estimate else {"messages": None, "why": NOT_KNOWN})}
 
 
-def _carries(login: Any) -> frozenset[str]:
+def _parts_carried_by(login: Any) -> frozenset[str]:
     return adapters.load(login.vendor.adapter).carries(login.vendor.settings)
 
 
-def chosen(total: int) -> Callable[[int], bool]:
+def choose_sample(total: int) -> Callable[[int], bool]:
     """Return a function that says whether an estimate renders the recipient of this number, counted from 0."""
-    step = _step(total)
+    step = _sample_step(total)
     return lambda number: number % step == 0
 
 
-def _step(total: int) -> int:
+def _sample_step(total: int) -> int:
     return max(1, -(-total // MOST_MADE))
 
 
-def _weight(
+def _weigh_letters(
     login: Any,
     campaign: Campaign,
     content: Content,
@@ -286,26 +298,26 @@ def _weight(
         letters.append(letter if isinstance(letter, Letter) else None)
         if time.monotonic() > latest:
             break
-    costs = asyncio.run(_weighed(adapter, letters, SECONDS / share))
+    costs = asyncio.run(_weigh_in_time(adapter, letters, SECONDS / share))
     made = len(costs)
     units = sum(costs) if made >= total else -(-total * sum(costs) // max(1, made))
     costly = [cost for cost in costs if cost] or [1]
     return Weight(units, None if made >= total else made, False, min(costly), max(costly))
 
 
-def _priced(login: Any, weight: Weight, total: int, campaign: Campaign) -> Estimate:
+def _price_weight(login: Any, weight: Weight, total: int, campaign: Campaign) -> Estimate:
     """Price a weight by the current tariff, after everything of the sponsor that waits now."""
     price = prices.price_on(login.vendor_id, login.pk, prices.pricing_day())
     amount = weight.units * price.per_unit + total * price.per_message if price else None
     currency = price.currency if price else ""
     without_files = campaign.has_files and not weight.counts_messages
     by_kind = MailClass.BULK if total > 1 and not campaign.transactional else MailClass.USUAL
-    start, end = _calls(login, weight.units, campaign.sponsor_id, campaign.mail_class or by_kind)
+    start, end = _forecast_calls(login, weight.units, campaign.sponsor_id, campaign.mail_class or by_kind)
     channel = login.vendor.channel
     return Estimate(total, weight.units, weight.made, currency, amount, start, end, without_files, channel)
 
 
-async def _weighed(adapter: Adapter, letters: Iterable[Letter | None], seconds: float) -> list[int]:
+async def _weigh_in_time(adapter: Adapter, letters: Iterable[Letter | None], seconds: float) -> list[int]:
     """Return the cost of the first letters, until time runs out; at least one."""
     await adapter.open()
     try:
@@ -320,7 +332,7 @@ async def _weighed(adapter: Adapter, letters: Iterable[Letter | None], seconds: 
         await adapter.close()
 
 
-def _calls(login: Any, units: int, sponsor_id: int | None, mail_class: int) -> tuple[Eta, Eta]:
+def _forecast_calls(login: Any, units: int, sponsor_id: int | None, mail_class: int) -> tuple[Eta, Eta]:
     """Forecast the first and last call for these units of a sponsor, after its own that wait at the vendor now."""
     now = timezone.now()
     queue = queues.of_vendors([login.vendor_id], now)[login.vendor_id]
@@ -329,5 +341,5 @@ def _calls(login: Any, units: int, sponsor_id: int | None, mail_class: int) -> t
     return first, last
 
 
-def _as_text(end: Eta) -> str | None:
+def _end_as_text(end: Eta) -> str | None:
     return end.ends_at.isoformat(timespec="seconds") if end.ends_at else None

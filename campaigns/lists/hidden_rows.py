@@ -13,6 +13,6 @@ def hidden_rows(options: dict[str, Any]) -> HiddenRows:
     return "keep" if chosen == "keep" else "leave_out" if chosen else ""
 
 
-def hint(error: Exception) -> str:
+def hidden_rows_hint(error: Exception) -> str:
     """Return the option that decides what this error says to be open, or ""."""
     return f" (--hidden-rows {' or '.join(HIDDEN_ROWS)})" if isinstance(error, HiddenRowsUndecided) else ""

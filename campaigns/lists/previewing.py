@@ -24,7 +24,7 @@ Notes = dict[str, Any]  # quotas: what they would say; floor: what to expect fro
 Looked = tuple[list[Letter], estimates.ByLogin, Notes]  # letters, cost and notes, of an unsaved campaign
 
 
-def number(options: dict[str, Any]) -> int:
+def letters_to_show(options: dict[str, Any]) -> int:
     """Return the number of letters to show; 0: store the campaign. Raises CommandError."""
     if not 0 <= options["preview"] <= previews.MOST:
         raise CommandError(f"--preview shows 1 to {previews.MOST} letters", returncode=2)
@@ -35,7 +35,7 @@ def number(options: dict[str, Any]) -> int:
     return options["preview"] or (1 if options["preview_pdf"] else 0)
 
 
-def look(
+def preview_campaign(
     content: CampaignContent,
     logins: Sequence[Credential],
     campaign: Campaign,
@@ -49,25 +49,25 @@ def look(
     """
     vendor = logins[0].vendor
     links = links_of(campaign, vendor.channel, carried_by(vendor.adapter, vendor.settings), None)
-    made = previews.letters(campaign, content.compiled, links, recipients, options["preview"])
+    made = previews.render_first_letters(campaign, content.compiled, links, recipients, options["preview"])
     if options["preview_pdf"]:
         sys.stderr.write(f"{_write_pdf(made, content.files, vendor, options)}\n")
-    return made, estimates.of_table(logins, campaign, content.compiled, recipients), notes
+    return made, estimates.estimate_table(logins, campaign, content.compiled, recipients), notes
 
 
-def show(
+def write_preview(
     made: Sequence[Letter], by: estimates.ByLogin, notes: Notes, options: dict[str, Any], out: OutputWrapper
 ) -> None:
     """Print the preview as text or JSON, except letters already in a PDF."""
     shown = [] if options["preview_pdf"] else made
     if not options["json"]:
-        out.write(f"\n\n{'=' * 72}\n\n".join([*map(previews.as_text, shown), estimates.sentences(by)]))
+        out.write(f"\n\n{'=' * 72}\n\n".join([*map(previews.letter_as_text, shown), estimates.estimate_sentences(by)]))
         for said in filter(None, (*notes["quotas"], notes["floor"])):
             out.write(said)
     elif options["check"]:
-        out.write("\n".join(json.dumps({**estimates.facts(*one), **notes}) for one in by.items()))
+        out.write("\n".join(json.dumps({**estimates.estimate_as_facts(*one), **notes}) for one in by.items()))
     else:
-        out.write(json.dumps([previews.facts(letter) for letter in made]))
+        out.write(json.dumps([previews.letter_facts(letter) for letter in made]))
 
 
 def _write_pdf(made: Sequence[Letter], files: CampaignFiles | None, vendor: Vendor, options: dict[str, Any]) -> str:

@@ -328,12 +328,12 @@ class Campaign(models.Model):
         return header_templates(self.headers)
 
     @property
-    def needs(self) -> frozenset[str]:
+    def needed_parts(self) -> frozenset[str]:
         """The members of campaigns.texts.parts.PARTS that a vendor must carry for this campaign."""
         return self.needs_with(self.body)
 
     def needs_with(self, body: str) -> frozenset[str]:
-        """Return `needs` of a row that was read without its body."""
+        """Return `needed_parts` of a row that was read without its body."""
         needed = {"text": self.text, "headers": self.headers, "attachments": self.has_files}
         needed[parts.IMAGES] = self.has_files and parts.shows_images(body, self.html)
         return frozenset(name for name, part in needed.items() if part)

@@ -57,7 +57,7 @@ class NumberPool:
         return found
 
 
-def _texts(like: str) -> Any:
+def _texts_field(like: str) -> Any:
     about = f"Of SMS: further words that ask {like}, in any language"
     word = models.CharField(max_length=40)
     return ArrayField(word, size=MOST_TEXTS, default=list, blank=True, db_default=[], help_text=about)
@@ -96,9 +96,9 @@ class Identity(models.Model):
         db_default=[],
         help_text="Of SMS: each recipient always sees the same of these numbers",
     )
-    stop_texts = _texts("as STOP does")
-    start_texts = _texts("as START does")
-    help_texts = _texts("as HELP does")
+    stop_texts = _texts_field("as STOP does")
+    start_texts = _texts_field("as START does")
+    help_texts = _texts_field("as HELP does")
     help_answer = models.CharField(
         "answer to HELP", max_length=480, blank=True, default="", db_default="", help_text="Of SMS; empty: none is sent"
     )
@@ -132,7 +132,7 @@ class Identity(models.Model):
         return f"{self.from_name} <{self.from_address}>" if self.from_name else self.from_address
 
     @property
-    def dkim(self) -> DkimKey | None:
+    def dkim_key(self) -> DkimKey | None:
         key = self.secret.get("private_key")
         return DkimKey(self.dkim_domain, self.dkim_selector, key) if key else None
 
@@ -149,10 +149,10 @@ class Identity(models.Model):
     @property
     def origin(self) -> Origin:
         """The origin of its e-mails."""
-        return Origin(self.from_address, self.from_name, self.reply_to, self.return_path, self.dkim)
+        return Origin(self.from_address, self.from_name, self.reply_to, self.return_path, self.dkim_key)
 
     @cached_property
-    def senders(self) -> "NumberPool | None":
+    def number_pool(self) -> "NumberPool | None":
         """For SMS, the pool that gives each recipient its origin; else None."""
         if self.channel != Vendor.Channel.SMS:
             return None
@@ -160,7 +160,7 @@ class Identity(models.Model):
 
     def origin_for(self, recipient: str) -> Origin:
         """Return the origin of the letter to this recipient."""
-        return self.senders.of(recipient) if self.senders else self.origin
+        return self.number_pool.of(recipient) if self.number_pool else self.origin
 
     def clean_fields(self, exclude: Collection[str] | None = None) -> None:
         """Clean the texts as every text that comes in (campaigns/texts/given_texts.py), at every door."""

@@ -99,12 +99,12 @@ class SponsorQuota(models.Model):
 
     def __str__(self) -> str:
         where = self.vendor.slug if self.vendor else ""
-        quota = show(self.amount)
+        quota = show(self.describe_allowance)
         form = gettext("%(sponsor)s at %(vendor)s: %(quota)s") if where else gettext("%(sponsor)s: %(quota)s in all")
         return form % {"sponsor": self.sponsor.name, "vendor": where, "quota": quota}
 
     @property
-    def amount(self) -> Said:
+    def describe_allowance(self) -> Said:
         """Describe the allowance: 1,000 messages a day."""
         return describe_amount(self.measure, self.span, self.most, self.currency)
 

@@ -132,7 +132,7 @@ def _retry(job_id: int, revision: int | None, expired: bool, by: Actor | None, r
     if revision not in (None, job.revision):
         return decisions.stale_decision(job_id)
     if job.paused_at:
-        why = approval_rules.bars(job.campaign_id) or Said(gettext_noop("resume_job lets it go on"))
+        why = approval_rules.bar_reason(job.campaign_id) or Said(gettext_noop("resume_job lets it go on"))
         said = Said(gettext_noop("job %(job)s is paused with its campaign: %(why)s"), job=str(job_id), why=why)
         return JobDecision(job_id, Verdict.BUSY, said)
     free_lifted(job, leaves)
@@ -257,7 +257,7 @@ def _dispatch(job_id: int, by: Actor, reason: str, revision: int | None) -> JobD
         return decisions.stale_decision(job_id)
     gone = dispatcher.dispatch_these([job_id])
     if not gone.jobs:
-        why = entitlements.held([job_id]) or approval_rules.bars(job.campaign_id) or _held_by_quota(job_id)
+        why = entitlements.held([job_id]) or approval_rules.bar_reason(job.campaign_id) or _held_by_quota(job_id)
         form = (
             gettext_noop("job %(job)s is %(why)s") if why else gettext_noop("job %(job)s waits for its time to be sent")
         )

@@ -97,8 +97,8 @@ def decide(
     """Approve a campaign, which resumes it, or refuse it, which stops it for good.
 
     A decision is final: a second one changes nothing and reports the first. The campaign is approved as it was frozen.
-    If its sender, route or topic has changed since, `seen` (frozen_parts.token) must name those changes. shell: the
-    user of the shell at which `user` was named. Raises CannotDecide; nothing is changed then.
+    If its sender, route or topic has changed since, `seen` (frozen_parts.changes_token) must name those changes. shell:
+    the user of the shell at which `user` was named. Raises CannotDecide; nothing is changed then.
     """
     remark = remark.strip()
     lifecycle.hold_campaign(campaign_id)
@@ -145,13 +145,13 @@ def _check(found: Approval, approved: bool, user: User, remark: str, shell: str)
 
 def _changed(found: Approval, seen: str) -> dict[str, Any] | None:
     """Return the changes since the request, after checking them against `seen`. Raises CannotDecide."""
-    changed = frozen_parts.changes(found)
+    changed = frozen_parts.list_changes(found)
     if any(one.part not in frozen_parts.SHARED for one in changed):
         parts = Said.join_parts(", ", (Said(one.part) for one in changed))
         raise CannotDecide(
             Said(gettext_noop("it is not as it was when its approval was asked for: %(what)s"), what=parts)
         )
-    if (token := frozen_parts.token(changed)) != seen:
+    if (token := frozen_parts.changes_token(changed)) != seen:
         what = "; ".join(map(str, changed)) or "all is again as it was asked for"
         changed_so = gettext_noop("it has changed: %(what)s. Look at it and decide again (as %(token)s)")
         raise CannotDecide(Said(changed_so, what=what, token=token or "before"))

@@ -38,7 +38,7 @@ def _pause(job_id: int, by: Actor | str, reason: str, revision: int | None) -> J
     job = _held(job_id)
     if job is None:
         return decisions.unknown_job(job_id)
-    waits = job.paused_at and approval_rules.waits(job.campaign) and not job.campaign.stays_paused
+    waits = job.paused_at and approval_rules.is_undecided(job.campaign) and not job.campaign.stays_paused
     if job.paused_at and not waits:
         return JobDecision(
             job_id,
@@ -69,9 +69,9 @@ def resume(job_ids: Iterable[int], by: Actor | str, reason: str = "", revision: 
     """Resume paused campaigns, also those that wait after their first messages; others stay unchanged.
 
     Only uncalled messages go on. Until its first messages are sent, a campaign still waits after them. It stays paused
-    if it lacks its approval, or while its sponsor may not send it (approval_rules.bars, entitlements.held). A campaign
-    that paused itself does so again only if its rates get worse than now. by, revision: as in actions.stop; with a
-    revision, a repeat cannot end a later pause, such as the one after the first N.
+    if it lacks its approval, or while its sponsor may not send it (approval_rules.bar_reason, entitlements.held). A
+    campaign that paused itself does so again only if its rates get worse than now. by, revision: as in actions.stop;
+    with a revision, a repeat cannot end a later pause, such as the one after the first N.
     """
     return [_resume(job_id, by, reason, revision) for job_id in dict.fromkeys(job_ids)]
 
@@ -86,7 +86,7 @@ def _resume(job_id: int, by: Actor | str, reason: str, revision: int | None) -> 
         return JobDecision(job_id, Verdict.ALREADY, _with_wait(NOT_PAUSED, job_id, first))
     if revision not in (None, job.revision):
         return decisions.stale_decision(job_id)
-    if why := approval_rules.bars(job.campaign_id):
+    if why := approval_rules.bar_reason(job.campaign_id):
         return JobDecision(
             job_id, Verdict.BUSY, Said(gettext_noop("job %(job)s's campaign: %(why)s"), job=str(job_id), why=why)
         )

@@ -39,7 +39,7 @@ def is_legal(verb: str, job: Job, sums: Progress) -> bool:
     if job.paused_at and verb == "retry":
         return False
     if job.paused_at and verb == "pause":
-        waits = approval_rules.waits(job.campaign) and not job.campaign.stays_paused
+        waits = approval_rules.is_undecided(job.campaign) and not job.campaign.stays_paused
         return waits and job.status in LEGAL[verb]
     if verb == "resume":
         return job.paused_at is not None and not approval_rules.is_barred(job.campaign)

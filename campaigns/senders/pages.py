@@ -63,7 +63,7 @@ def identity(request: HttpRequest, pk: int) -> HttpResponse:
 
 def _record(row: Identity) -> tuple[str, str] | None:
     """Return the name and value of its DKIM record, or None if its mails are not signed."""
-    if not (signs := row.dkim):
+    if not (signs := row.dkim_key):
         return None
     try:
         return f"{signs.selector}._domainkey.{signs.domain}", dkim.dns_record(signs)

@@ -64,14 +64,14 @@ def stored(of: Sponsor, by: Actor | None = None, number: int = 3, **more: Any) -
     facts["credential"] = facts["credential"] or factories.credential()
     factories.entitle([of], [facts["credential"].vendor])
     recipients = [(f"r{one}@sandbox.example", {"n": one}) for one in range(number)]
-    job = intake.accept(sponsor=of, recipients=recipients, by=by, **facts)
+    job = intake.store_campaign(sponsor=of, recipients=recipients, by=by, **facts)
     dispatcher.dispatch_ready([job.pk])
     job.refresh_from_db()
     return job
 
 
 def different(row: Approval) -> list[str]:
-    return [one.part for one in frozen_parts.changes(row)]
+    return [one.part for one in frozen_parts.list_changes(row)]
 
 
 def night(job: Job, days: int) -> datetime:
@@ -397,13 +397,13 @@ def test_who_changes_its_sender_or_its_route_meanwhile_has_it_looked_at_again() 
     Identity.objects.filter(pk=identity.pk).update(from_address="other@sandbox.example", dkim_selector="m1", name="n")
     RouteEntry.objects.create(route=route, position=2, credential=second)
     assert different(row) == ["from", "identity", "route entries", "signed by"]
-    seen = frozen_parts.token(frozen_parts.changes(row, whole=False))
+    seen = frozen_parts.changes_token(frozen_parts.list_changes(row, whole=False))
     with pytest.raises(CannotDecide, match=f"from was news@sandbox.example and is .*decide again .as {seen}"):
         approving.decide(job.campaign_id, APPROVED, bob)
     Identity.objects.filter(pk=identity.pk).update(reply_to="boss@sandbox.example")
     with pytest.raises(CannotDecide, match="reply to was nothing and is boss@"):
         approving.decide(job.campaign_id, APPROVED, bob, seen=seen)
-    now = frozen_parts.token(frozen_parts.changes(row))
+    now = frozen_parts.changes_token(frozen_parts.list_changes(row))
     assert approving.decide(job.campaign_id, APPROVED, bob, seen=now).message.endswith("approved: it goes on")
     row.refresh_from_db()
     assert row.frozen["from"].strip() == "news@sandbox.example" and row.changed["reply to"] == "boss@sandbox.example"

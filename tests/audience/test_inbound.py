@@ -39,14 +39,14 @@ def sent(number: int = 1, shape: dict[str, Any] | None = None) -> Job:
 
 
 def address(row: Message) -> str:
-    return ReturnPaths(MAILBOX, return_paths.keys()).of(row.reference)
+    return ReturnPaths(MAILBOX, return_paths.return_path_keys()).of(row.reference)
 
 
 def back(row: Message, form: str, *, to: str | None = None, reference: str = "x", at: datetime | None = None) -> str:
     """Takes the mail as its return path gets it; returns what it was."""
     to = to or address(row)
     mail = InboundMail(written(FORMS[form][0], to, reference), (to,), True, at or timezone.now())
-    return inbound.take(mail, "receiver").what
+    return inbound.store_mail(mail, "receiver").what
 
 
 def events() -> list[tuple[int, str, str]]:
@@ -101,7 +101,7 @@ def test_a_complaint_suppresses_and_is_no_delivery() -> None:
 def test_feedback_that_comes_to_the_mailbox_names_the_message_by_its_return_path() -> None:
     (row,) = messages(sent())
     mail = InboundMail(written(FORMS["yahoo, feedback"][0], address(row)), (MAILBOX,), False, timezone.now())
-    assert inbound.take(mail, "mailbox").what == Kind.COMPLAINT
+    assert inbound.store_mail(mail, "mailbox").what == Kind.COMPLAINT
 
 
 def test_a_report_to_another_address_names_the_message_by_its_message_id() -> None:
@@ -174,7 +174,7 @@ def test_an_address_that_we_did_not_make_harms_nobody() -> None:
     wrong = token[:-1] + ("a" if token[-1] != "a" else "b")
     assert back(row, "postfix, unknown", to=good.replace(token, wrong)) == "forged"
     other = "0" if row.reference[-3] != "0" else "1"
-    mailto = ReturnPaths(MAILBOX, return_paths.keys()).of(row.reference, "unsubscribe")
+    mailto = ReturnPaths(MAILBOX, return_paths.return_path_keys()).of(row.reference, "unsubscribe")
     assert back(row, "postfix, unknown", to=mailto) == "forged", "made for another purpose"
     assert back(row, "postfix, unknown", to=MAILBOX, reference=f"{row.reference[:-3]}{other}-0") == "not_ours"
     assert events() == [] and suppressed() == set()
@@ -185,14 +185,14 @@ def test_an_address_is_read_in_capitals_with_other_signs_and_after_new_keys() ->
     old = address(row)
     token_keys.add()
     for written_so in (old, old.upper(), old.replace("+", "-"), f"prvs=1234567890={old}"):
-        found = return_paths.read(written_so, "return-path")
+        found = return_paths.read_return_path(written_so, "return-path")
         assert found and (found.id, found.uuid, found.resend_no) == (row.pk, row.uuid, 0), written_so
     assert len(old.rpartition("@")[0]) <= 64
 
 
 def test_a_sending_that_there_was_not_is_no_event() -> None:
     (row,) = messages(sent())
-    later = ReturnPaths(MAILBOX, return_paths.keys()).of(f"{row.uuid}-1")
+    later = ReturnPaths(MAILBOX, return_paths.return_path_keys()).of(f"{row.uuid}-1")
     assert back(row, "postfix, unknown", to=later) == "not_ours" and events() == []
 
 
@@ -211,10 +211,10 @@ def test_a_mail_takes_few_statements(django_assert_max_num_queries: Any) -> None
 
 def test_a_mail_to_the_address_of_list_unsubscribe_unsubscribes_and_a_bounce_there_does_not() -> None:
     (row,) = messages(sent())
-    to = ReturnPaths(MAILBOX, return_paths.keys()).of(row.reference, "unsubscribe")
+    to = ReturnPaths(MAILBOX, return_paths.return_path_keys()).of(row.reference, "unsubscribe")
 
     def comes(content: bytes, *, null_sender: bool = False) -> str:
-        return inbound.take(InboundMail(content, (to,), null_sender, timezone.now()), "receiver").what
+        return inbound.store_mail(InboundMail(content, (to,), null_sender, timezone.now()), "receiver").what
 
     assert comes(b"Subject: unsubscribe\r\n\r\n", null_sender=True) == "not_a_report"
     assert comes(written(FORMS["out of office"][0])) == "auto_reply"

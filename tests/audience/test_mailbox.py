@@ -267,7 +267,7 @@ def test_where_no_mail_can_be_stored_few_are_flagged_and_the_reading_ends(
 @pytest.mark.slow("time")
 def test_a_database_that_is_away_ends_no_repeated_reading(server: ImapServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server.put(bounce())
-    take, tries = inbound.take, [OperationalError("away"), InterfaceError("away")]
+    take, tries = inbound.store_mail, [OperationalError("away"), InterfaceError("away")]
 
     class Ended(BaseException):
         pass
@@ -278,7 +278,7 @@ def test_a_database_that_is_away_ends_no_repeated_reading(server: ImapServer, mo
         take(*given)
         raise Ended
 
-    monkeypatch.setattr(inbound, "take", away_at_first)
+    monkeypatch.setattr(inbound, "store_mail", away_at_first)
     with pytest.raises(Ended):
         call_command("read_bounces", "--every", "1")
     assert MessageEvent.objects.count() == 1
@@ -312,7 +312,7 @@ def test_a_database_that_is_away_leaves_the_mail_unread(server: ImapServer, monk
         raise OSError("away")
 
     with monkeypatch.context() as broken:
-        broken.setattr(inbound, "take", away)
+        broken.setattr(inbound, "store_mail", away)
         with pytest.raises(CommandError):
             call_command("read_bounces")
     assert not server.mails[1][1]

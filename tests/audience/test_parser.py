@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from campaigns.audience.bounces.kinds import of_bounce
-from campaigns.audience.bounces.parser import MOST, parse
+from campaigns.audience.bounces.kinds import classify_bounce
+from campaigns.audience.bounces.parser import MOST, parse_bounce
 from campaigns.models import MessageEvent
 from tests.audience.forms import FORMS, REFERENCE, failed, feedback, in_text, written
 
@@ -20,22 +20,22 @@ EVENTS = {name: form for name, form in FORMS.items() if form[1] in KINDS}
 @pytest.mark.parametrize("name", FORMS)
 def test_each_form_is_told_apart_with_its_code(name: str) -> None:
     form, what, code = FORMS[name]
-    found = parse(written(form))
+    found = parse_bounce(written(form))
     assert (found.what, found.code) == (what, code), found
 
 
 @pytest.mark.parametrize("name", EVENTS)
 def test_a_report_names_our_message_by_the_original_that_it_holds(name: str) -> None:
     if "REF" in EVENTS[name][0]:
-        assert parse(written(EVENTS[name][0])).reference == REFERENCE
+        assert parse_bounce(written(EVENTS[name][0])).reference == REFERENCE
 
 
 def test_lines_may_end_as_they_like_and_most_of_the_original_may_be_missing() -> None:
     for name, (form, what, code) in FORMS.items():
-        found = parse(written(form).replace(b"\r\n", b"\n"))
+        found = parse_bounce(written(form).replace(b"\r\n", b"\n"))
         assert (found.what, found.code) == (what, code), name
     long = written(FORMS["postfix, unknown"][0]).replace(b"Dear Ann", b"Dear Ann " * MOST)
-    assert parse(long).what == MessageEvent.Kind.HARD_BOUNCE
+    assert parse_bounce(long).what == MessageEvent.Kind.HARD_BOUNCE
 
 
 # As Exchange, Gmail and others begin the subject of an automatic answer.
@@ -52,7 +52,7 @@ AUTOMATIC = [
 @pytest.mark.parametrize("subject", AUTOMATIC)
 def test_an_automatic_answer_is_known_by_its_subject_in_any_language(subject: str) -> None:
     shown = in_text("Ann <ann@example.org>", Header(subject).encode(), "I am away until Monday.\n")
-    assert parse(written(shown)).what == "auto_reply"
+    assert parse_bounce(written(shown)).what == "auto_reply"
 
 
 @pytest.mark.parametrize(
@@ -66,12 +66,15 @@ def test_an_automatic_answer_is_known_by_its_subject_in_any_language(subject: st
     ],
 )
 def test_an_automatic_answer_is_known_by_its_headers(header: str) -> None:
-    assert parse(written(in_text("Ann <ann@example.org>", "Re: News", "Away.\n", f"{header}\n"))).what == "auto_reply"
+    assert (
+        parse_bounce(written(in_text("Ann <ann@example.org>", "Re: News", "Away.\n", f"{header}\n"))).what
+        == "auto_reply"
+    )
 
 
 @pytest.mark.parametrize("subject", ["Automatic payments", "Office party", "Re: your vacation offer", "Ooops"])
 def test_a_person_is_no_machine_by_a_subject(subject: str) -> None:
-    assert parse(written(in_text("Ann <ann@example.org>", subject, "Hello.\n"))).what == "not_a_report"
+    assert parse_bounce(written(in_text("Ann <ann@example.org>", subject, "Hello.\n"))).what == "not_a_report"
 
 
 def packed(form: str, kind: str) -> str:
@@ -83,15 +86,15 @@ def packed(form: str, kind: str) -> str:
 
 
 def test_a_report_is_read_in_base64_and_with_comments() -> None:
-    complaint = parse(written(packed(feedback("abuse"), "message/feedback-report")))
+    complaint = parse_bounce(written(packed(feedback("abuse"), "message/feedback-report")))
     assert (complaint.what, complaint.reference) == (MessageEvent.Kind.COMPLAINT, REFERENCE)
-    assert parse(written(feedback("abuse (by its button)"))).what == MessageEvent.Kind.COMPLAINT
+    assert parse_bounce(written(feedback("abuse (by its button)"))).what == MessageEvent.Kind.COMPLAINT
     bounced = failed("5.1.1", "smtp; 550 5.1.1 User unknown")
-    found = parse(written(packed(bounced, "message/delivery-status")))
+    found = parse_bounce(written(packed(bounced, "message/delivery-status")))
     assert (found.what, found.code) == (MessageEvent.Kind.HARD_BOUNCE, "5.1.1")
-    assert parse(written(bounced.replace("Action: failed\n", ""))).what == MessageEvent.Kind.HARD_BOUNCE
+    assert parse_bounce(written(bounced.replace("Action: failed\n", ""))).what == MessageEvent.Kind.HARD_BOUNCE
     delayed = failed("4.4.7", "smtp; 451 4.4.1 timeout").replace("Action: failed\n", "")
-    assert parse(written(delayed)).what == "delayed"
+    assert parse_bounce(written(delayed)).what == "delayed"
 
 
 @pytest.mark.parametrize(
@@ -106,13 +109,13 @@ def test_a_report_is_read_in_base64_and_with_comments() -> None:
 )
 def test_prose_about_a_returned_mail_is_known_by_its_subject_in_any_language(subject: str) -> None:
     form = in_text("admin@example.org", Header(subject).encode(), "550 5.1.1 ann@example.org\n")
-    assert parse(written(form)).what == MessageEvent.Kind.HARD_BOUNCE
+    assert parse_bounce(written(form)).what == MessageEvent.Kind.HARD_BOUNCE
 
 
 def test_a_servers_words_are_read_in_their_charset() -> None:
     form = in_text("MAILER-DAEMON@mx.example.org", "failure notice", "550 5.1.1 Empf\u00e4nger unbekannt\n")
     raw = written(form).decode().replace("us-ascii", "iso-8859-1").encode("iso-8859-1")
-    assert parse(raw).note == "550 5.1.1 Empf\u00e4nger unbekannt"
+    assert parse_bounce(raw).note == "550 5.1.1 Empf\u00e4nger unbekannt"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +142,7 @@ def test_a_servers_words_are_read_in_their_charset() -> None:
 )
 def test_junk_is_read_in_bounded_time(junk: bytes) -> None:
     began = time.process_time()
-    parse(junk)
+    parse_bounce(junk)
     assert time.process_time() - began < 12  # seconds of a processor; it takes a fraction of one
 
 
@@ -169,7 +172,7 @@ def test_junk_is_read_in_bounded_time(junk: bytes) -> None:
     ],
 )
 def test_what_does_not_say_that_nobody_is_there_is_not_hard(status: str, text: str) -> None:
-    assert of_bounce(status, text)[0] in {MessageEvent.Kind.SOFT_BOUNCE, MessageEvent.Kind.BLOCKED}
+    assert classify_bounce(status, text)[0] in {MessageEvent.Kind.SOFT_BOUNCE, MessageEvent.Kind.BLOCKED}
 
 
 @pytest.mark.parametrize(
@@ -187,17 +190,17 @@ def test_what_does_not_say_that_nobody_is_there_is_not_hard(status: str, text: s
     ],
 )
 def test_what_says_that_nobody_is_there_is_hard(text: str) -> None:
-    assert of_bounce("5.0.0", text)[0] == MessageEvent.Kind.HARD_BOUNCE
+    assert classify_bounce("5.0.0", text)[0] == MessageEvent.Kind.HARD_BOUNCE
 
 
 def test_a_domain_that_may_be_ours_does_not_make_a_bounce_hard() -> None:
-    assert of_bounce("5.0.0", "550 Domain example.org not found")[0] == MessageEvent.Kind.BLOCKED
+    assert classify_bounce("5.0.0", "550 Domain example.org not found")[0] == MessageEvent.Kind.BLOCKED
 
 
 @settings(max_examples=300)
 @given(st.binary(max_size=2000))
 def test_no_bytes_make_an_error(junk: bytes) -> None:
-    assert parse(junk).what not in {MessageEvent.Kind.COMPLAINT, MessageEvent.Kind.HARD_BOUNCE}
+    assert parse_bounce(junk).what not in {MessageEvent.Kind.COMPLAINT, MessageEvent.Kind.HARD_BOUNCE}
 
 
 @settings(max_examples=300)
@@ -210,5 +213,5 @@ def test_no_damaged_report_makes_an_error(name: str, data: st.DataObject) -> Non
             del mail[at : at + data.draw(st.integers(0, 200))]
         else:
             mail[at:at] = data.draw(st.binary(max_size=40))
-    found = parse(bytes(mail))
+    found = parse_bounce(bytes(mail))
     assert len(found.note) <= 255 and len(found.code) <= 20 and found.note.isprintable()

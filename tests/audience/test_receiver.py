@@ -42,7 +42,7 @@ class Receiving:
 
     async def _run(self) -> None:
         self._over, self._loop = asyncio.Event(), asyncio.get_running_loop()
-        server, self.handler = await receiver.listen(self._protocol, "127.0.0.1", 0, self._notify)
+        server, self.handler = await receiver.listen_for_mail(self._protocol, "127.0.0.1", 0, self._notify)
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._over.wait()
@@ -75,7 +75,7 @@ def receiving(protocol: str = "smtp") -> Iterator[Receiving]:
 def made() -> tuple[Any, str]:
     """A message that was sent, and its return path."""
     (row,) = messages(sent())
-    return row, ReturnPaths(MAILBOX, return_paths.keys()).of(row.reference)
+    return row, ReturnPaths(MAILBOX, return_paths.return_path_keys()).of(row.reference)
 
 
 def deliver(client: smtplib.SMTP, to: str, mail: bytes, sender: str = "") -> tuple[int, bytes]:
@@ -110,8 +110,8 @@ def test_only_addresses_of_ours_are_taken() -> None:
 
 def test_refused_addresses_are_counted_together_and_end_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     stored: list[int] = []
-    count = inbound.count
-    monkeypatch.setattr(inbound, "count", lambda what, mails=1: (stored.append(mails), count(what, mails)))
+    count = inbound.count_mails
+    monkeypatch.setattr(inbound, "count_mails", lambda what, mails=1: (stored.append(mails), count(what, mails)))
     monkeypatch.setattr(receiver, "COUNT_EVERY", 3600.0)
     with receiving() as one, one.client() as client:
         client.ehlo()
@@ -152,7 +152,7 @@ def test_what_cannot_be_stored_is_asked_for_again(monkeypatch: pytest.MonkeyPatc
 
     with receiving() as one, one.client() as client:
         with monkeypatch.context() as broken:
-            broken.setattr(inbound, "take", away)
+            broken.setattr(inbound, "store_mail", away)
             assert deliver(client, to, written(UNKNOWN, to))[0] == 451
         assert deliver(client, to, written(UNKNOWN, to))[0] == 250
     assert MessageEvent.objects.count() == 1

@@ -42,7 +42,7 @@ def answer(row: Message, text: str, to: str = "", null_sender: bool = False, **m
     head = "" if to else f"In-Reply-To: <{row.reference}@velma.example>\n"
     more = {"sender": row.recipient} | more
     content = mail(text, more=head + more.pop("more", ""), **more)
-    return inbound.take(InboundMail(content, (to or MAILBOX,), null_sender, timezone.now()), "mailbox").what
+    return inbound.store_mail(InboundMail(content, (to or MAILBOX,), null_sender, timezone.now()), "mailbox").what
 
 
 def suppressed() -> set[tuple[str, str, int | None]]:
@@ -198,7 +198,7 @@ def test_who_names_no_message_of_ours_changes_nothing() -> None:
     (row,) = messages(sent())
     forged = f"In-Reply-To: <{row.reference[:-3]}{'0' if row.reference[-3] != '0' else '1'}-0@velma.example>\n"
     content = mail("stop", more=forged)
-    assert inbound.take(InboundMail(content, (MAILBOX,), False, timezone.now()), "mailbox").what == "not_a_report"
+    assert inbound.store_mail(InboundMail(content, (MAILBOX,), False, timezone.now()), "mailbox").what == "not_a_report"
     assert suppressed() == set() and not RecipientAnswer.objects.exists()
 
 
@@ -215,7 +215,7 @@ def test_an_unreadable_mail_is_read_anyway() -> None:
 class TestFeedback:
     def back(self, row: Message, kind: str) -> str:
         content = written(feedback(kind), address(row))
-        return inbound.take(InboundMail(content, (MAILBOX,), False, datetime.now(UTC)), "receiver").what
+        return inbound.store_mail(InboundMail(content, (MAILBOX,), False, datetime.now(UTC)), "receiver").what
 
     @pytest.mark.parametrize("kind", ["opt-out", "opt-out-list"])
     def test_an_opt_out_unsubscribes(self, kind: str) -> None:
@@ -240,7 +240,7 @@ class TestFeedback:
 
 def test_a_mail_to_unsubscribe_is_as_before() -> None:
     (row,) = messages(sent())
-    to: Any = ReturnPaths(MAILBOX, return_paths.keys()).of(row.reference, "unsubscribe")
+    to: Any = ReturnPaths(MAILBOX, return_paths.return_path_keys()).of(row.reference, "unsubscribe")
     assert answer(row, "whatever", to=to) == "unsubscribed"
 
 
@@ -254,7 +254,7 @@ class TestReplyTo:
         return Identity.objects.create(sponsor=row.campaign.sponsor, name="spring", **facts)
 
     def come(self, text: str, to: str = "hello@velma.example") -> str:
-        return inbound.take(InboundMail(mail(text), (to,), False, timezone.now()), "receiver").what
+        return inbound.store_mail(InboundMail(mail(text), (to,), False, timezone.now()), "receiver").what
 
     def test_a_person_decides_as_its_from_may_be_forged(self, identity: Identity) -> None:
         assert [self.come("remove me") for _ in range(2)] == ["answer"] * 2
@@ -266,7 +266,7 @@ class TestReplyTo:
 
     def test_the_receiver_takes_it_and_a_mail_to_another_address_is_none(self, identity: Identity) -> None:
         boxes = inbound.Mailboxes()
-        assert boxes.wants("Hello@Velma.example") and not boxes.wants("other@velma.example")
+        assert boxes.wants_address("Hello@Velma.example") and not boxes.wants_address("other@velma.example")
         assert self.come("remove me", "other@velma.example") == "not_a_report"
         assert not RecipientAnswer.objects.exists()
 

@@ -51,10 +51,10 @@ def test_a_letter_has_the_return_path_of_its_message() -> None:
     identity(job)
     made = letter(job)
     (row,) = messages(job)
-    found = return_paths.read(made.return_path, "return-path")
+    found = return_paths.read_return_path(made.return_path, "return-path")
     assert found and (found.id, found.uuid, found.resend_no) == (row.pk, row.uuid, 0)
     assert made.return_path.startswith("bounces+") and made.return_path.endswith("@brand.example")
-    assert return_paths.read(made.return_path, "unsubscribe") is None
+    assert return_paths.read_return_path(made.return_path, "unsubscribe") is None
 
 
 @pytest.mark.django_db
@@ -80,8 +80,8 @@ def test_list_unsubscribe_has_an_address_of_the_message_too(settings: Any) -> No
     assert isinstance(made, Letter)
     value = dict(tuple(one) for one in made.headers)["List-Unsubscribe"]
     assert value.startswith("<https://mail.example.org/") and "?subject=unsubscribe>" in value
-    found = return_paths.read(value, "unsubscribe")
-    assert found and found.uuid == row.uuid and return_paths.read(value, "return-path") is None
+    found = return_paths.read_return_path(value, "unsubscribe")
+    assert found and found.uuid == row.uuid and return_paths.read_return_path(value, "return-path") is None
 
 
 @pytest.mark.django_db
@@ -140,7 +140,7 @@ def test_a_mail_that_a_real_postfix_accepts_and_cannot_deliver_comes_back_as_a_h
     (row,) = messages(job)
     row.recipient = "nobody@never.example"
     row.save()
-    paths = return_paths.of_identity(identity(job))
+    paths = return_paths.return_paths_of(identity(job))
     assert paths
     relay = PrivatePostfix(authority())
     try:

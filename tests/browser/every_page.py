@@ -360,7 +360,9 @@ def rows(client: Client) -> Rows:
     Topic.objects.create(sponsor=sponsor, name="offers", title="Weekly offers")
     for number, body in enumerate((HTML, HTML.replace("nine", "ten")), start=1):
         content = TemplateContent("Hello, {{ first_name }}", body, html=True)
-        template = versions.add(sponsor.pk, "Opening hours", "email", content, Actor("bob"), f"draft {number}").version
+        template = versions.add_version(
+            sponsor.pk, "Opening hours", "email", content, Actor("bob"), f"draft {number}"
+        ).version
     client.post(reverse("campaign-copy", args=[job.campaign_id]))
     copied = Draft.objects.latest("pk")
     hook = WebhookCall.objects.filter(kind="message.sent").latest("pk").webhook
@@ -411,7 +413,7 @@ def _waiting(sponsor: Sponsor, login: Any) -> Campaign:
     }
     facts["body"] = facts["body"].replace("first_name", "name")
     to: Any = [(f"{name.lower()}@example.org", {"name": name}) for name in ("Cem", "Dora", "Eli")]
-    job = intake.accept(sponsor=sponsor, credential=login, recipients=to, by=Actor("bea"), at="now", **facts)
+    job = intake.store_campaign(sponsor=sponsor, credential=login, recipients=to, by=Actor("bea"), at="now", **facts)
     Sponsor.objects.filter(pk=sponsor.pk).update(approval_above=None)
     return job.campaign
 

@@ -37,7 +37,7 @@ def test_who_asked_cannot_and_another_person_lets_it_go(window: Browsing) -> Non
     facts = {"name": "Winter hours", "subject": "We open at nine, {{ name }}", "body": HTML, "html": True}
     recipients = [(f"{name.lower()}@sandbox.example", {"name": name}) for name in ("Cem", "Dora", "Eli")]
     by = Actor("bea", users["bea"].pk)
-    job = intake.accept(sponsor=of, credential=login, recipients=recipients, by=by, at="now", **facts)
+    job = intake.store_campaign(sponsor=of, credential=login, recipients=recipients, by=by, at="now", **facts)
     path = f"/campaigns/{job.campaign_id}/approval/"
     become(window, users["bea"])
     page: Page = window.open(path)

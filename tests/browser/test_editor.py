@@ -106,7 +106,9 @@ def preview(page: Page) -> Any:
 def kept_template(body: str) -> str:
     """Answers the path of its editor."""
     sponsor = factories.sponsor("Acme")
-    version = versions.add(sponsor.pk, "Welcome", "email", TemplateContent("Hi", body, True), Actor("bob")).version
+    version = versions.add_version(
+        sponsor.pk, "Welcome", "email", TemplateContent("Hi", body, True), Actor("bob")
+    ).version
     return f"/templates/{version.template_id}/edit/"
 
 
@@ -128,7 +130,7 @@ def test_the_preview_shows_the_campaigns_own_pictures(window: Browsing) -> None:
         sponsor=sponsor, key=uuid.uuid4(), name="May", subject="Hi", credential=login, html="<p>Hello</p>"
     )
     content = base64.b64decode(RED_DOT)
-    keeping.attach(draft, [NewFile("dot.gif", len(content), lambda: content)], [])
+    keeping.attach_files(draft, [NewFile("dot.gif", len(content), lambda: content)], [])
     page = window.open(f"/drafts/{draft.pk}/message/")
     expect(preview(page).locator("p")).to_have_text("Hello")
     page.get_by_role("button", name="HTML", exact=True).click()

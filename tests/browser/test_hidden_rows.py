@@ -30,7 +30,7 @@ def filtered(tmp_path: Path) -> Path:
 
 
 def checked(ann: Browsing) -> None:
-    checking.check(Draft.objects.latest("pk").pk)  # as a worker does
+    checking.check_draft(Draft.objects.latest("pk").pk)  # as a worker does
     ann.page.reload()
 
 

@@ -20,7 +20,9 @@ def test_a_template_its_editor_and_its_differences(window, width):
     sponsor = factories.sponsor()
     for number, body in enumerate((HTML, HTML.replace("order", "parcel")), start=1):
         content = TemplateContent("Your order, {{ name }}", body, html=True)
-        template = versions.add(sponsor.pk, "On its way", "email", content, Actor("bob"), f"draft {number}").version
+        template = versions.add_version(
+            sponsor.pk, "On its way", "email", content, Actor("bob"), f"draft {number}"
+        ).version
     pk, failed = template.template_id, {}
     window.page.on("requestfailed", lambda request: failed.setdefault(request.url, request.failure))
     window.resize(width)

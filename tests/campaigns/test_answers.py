@@ -261,7 +261,7 @@ class TestInbox:
         RecipientAnswer.objects.filter(pk=old.pk).update(stored_at=past)
         first = WebhookCall.objects.earliest("pk")
         WebhookCall.objects.filter(pk=first.pk).update(created_at=past)
-        assert inbox.delete_old() == 2
+        assert inbox.delete_old_answers() == 2
         assert RecipientAnswer.objects.get() == new and WebhookCall.objects.get().pk != first.pk
 
     def test_an_alarm_tells_of_what_is_unread_for_a_day(self, caplog: Any) -> None:

@@ -248,7 +248,7 @@ def call_unapproved() -> str:
     job = factories.campaign_with_job(1, status="SENDING")
     called(job.vendor, 1)
     with connection.cursor() as cursor:
-        approval_rules.ask(cursor, {job.pk: approval_rules.Party("user", "ann", 1)})
+        approval_rules.ask_for_approval(cursor, {job.pk: approval_rules.Party("user", "ann", 1)})
     Job.objects.filter(pk=job.pk).update(paused_at=None)  # by a hand that knows of no approvals
     factories.claim(job)
     return f"message {job.first_message} of campaign {job.campaign_id}"

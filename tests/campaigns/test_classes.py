@@ -259,7 +259,7 @@ def test_a_template_has_a_class_for_campaigns_that_name_none(campaign_files: lis
     make.credential(vendor, "default")
     sponsor = make.sponsor()
     entitlements.grant(sponsor, vendor)
-    versions.add(sponsor.pk, "news", "email", TemplateContent("Hi", "Hello"), Actor("ann"))
+    versions.add_version(sponsor.pk, "news", "email", TemplateContent("Hi", "Hello"), Actor("ann"))
     out = StringIO()
     call_command("template", "class", sponsor.name, "news", "usual", stdout=out)
     assert "usual" in out.getvalue()

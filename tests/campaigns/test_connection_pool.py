@@ -30,33 +30,33 @@ def end(process_id):
 
 @pytest.mark.django_db(transaction=True)
 def test_the_connection_that_was_used_last_is_used_next_and_two_at_once_are_two(pool):
-    with pool.one() as first:
+    with pool.lend_one() as first:
         mine = process(first)
-        with pool.one() as second:
+        with pool.lend_one() as second:
             other = process(second)
     assert mine != other
-    with pool.one() as again:
+    with pool.lend_one() as again:
         assert process(again) == mine
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_connection_that_broke_or_was_left_in_a_transaction_is_not_used_again(pool):
-    with pool.one() as pooled:
+    with pool.lend_one() as pooled:
         first = process(pooled)
         pooled.execute("BEGIN")
-    with pool.one() as pooled:
+    with pool.lend_one() as pooled:
         second = process(pooled)
         assert second != first
         end(second)
-    with pytest.raises(psycopg.OperationalError), pool.one() as pooled:
+    with pytest.raises(psycopg.OperationalError), pool.lend_one() as pooled:
         process(pooled)
-    with pool.one() as pooled:
+    with pool.lend_one() as pooled:
         assert process(pooled) not in (first, second)
 
 
 @pytest.mark.django_db
 def test_within_a_transaction_it_is_the_transactions_own_connection(pool):
-    with transaction.atomic(), pool.one() as pooled:
+    with transaction.atomic(), pool.lend_one() as pooled:
         assert pooled is connection.connection
 
 

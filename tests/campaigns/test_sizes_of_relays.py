@@ -10,7 +10,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from campaigns.lists.drafts import contents
-from campaigns.lists.intake.checking import faults
+from campaigns.lists.intake.checking import field_faults
 from campaigns.models import Campaign, Draft, Identity, Message
 from tests import factories
 from tests.faults.sending import send_the_rest, sent, taken
@@ -76,9 +76,9 @@ def test_after_one_mail_each_door_refuses_a_larger_one_before_anything_is_stored
         draft = Draft.objects.create(
             sponsor=sponsor, name="May", credential=login, subject="News", text="Dear {{ name }}"
         )
-        made = contents.of(draft).compiled
-        assert not list(faults("ann@example.org", {"name": "Ann"}, made))
-        [why] = faults("bob@example.org", {"name": LARGE}, made)
+        made = contents.content_of_draft(draft).compiled
+        assert not list(field_faults("ann@example.org", {"name": "Ann"}, made))
+        [why] = field_faults("bob@example.org", {"name": LARGE}, made)
         assert "the vendor takes 50,000" in why
         assert list(Campaign.objects.values_list("name", flat=True)) == ["the first"] and relay.taken == 1
 

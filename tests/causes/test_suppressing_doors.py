@@ -27,7 +27,7 @@ def by_bounce(cause: str) -> None:
     (row,) = messages(mailed(["ann@yahoo.com"]))
     said, to = REPLIES[cause], return_path(row)
     mail = written(failed(said.split()[1], f"smtp; {said}"), to)
-    inbound.take(InboundMail(mail, (to,), True, timezone.now()), "receiver")
+    inbound.store_mail(InboundMail(mail, (to,), True, timezone.now()), "receiver")
 
 
 def by_report(cause: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from campaigns.lists.intake.checking import faults
+from campaigns.lists.intake.checking import field_faults
 from campaigns.models import Campaign
 from campaigns.texts import templates
 from campaigns.texts.sizes import HEAD, largest_mail, with_size
@@ -28,7 +28,7 @@ def content(body: str, most: int, html: bool = False, files: int = 0) -> templat
 
 
 def faults_of(row: dict[str, Any], made: templates.Content) -> list[str]:
-    return list(faults("ann@example.org", row, made))
+    return list(field_faults("ann@example.org", row, made))
 
 
 def test_a_long_field_is_a_bad_row_and_a_short_one_is_none() -> None:

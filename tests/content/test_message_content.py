@@ -302,7 +302,7 @@ def test_a_vendor_that_cannot_carry_it_is_told_before_anything_is_stored(folder:
     assert not send(folder).campaign.text  # none is made that could not be sent
     made.settings["carries"] = "text,attachments"
     made.save()
-    assert send(folder, *attach).campaign.needs == {"text", "attachments"}
+    assert send(folder, *attach).campaign.needed_parts == {"text", "attachments"}
     made.settings["carries"] = "text"
     made.save()
     job = Job.objects.latest("id")
@@ -323,7 +323,7 @@ def test_images_are_told_before_anything_is_stored_where_a_service_shows_none(fo
     Identity.objects.create(
         sponsor=factories.sponsor("Velma"), name="main", from_address="us@example.org", default=True
     )
-    assert send(folder, *image).campaign.needs == {"text", "attachments", "images"}
+    assert send(folder, *image).campaign.needed_parts == {"text", "attachments", "images"}
     made.settings["service"] = "brevo"
     made.save()
     login = Credential.objects.get(vendor=made)
@@ -335,7 +335,7 @@ def test_images_are_told_before_anything_is_stored_where_a_service_shows_none(fo
     job.refresh_from_db()
     assert "relay carries no images any more" in job.waits_for
     (folder / "news.html").write_text("<p>Hello")
-    assert send(folder, "--attach", str(folder / "terms.pdf")).campaign.needs == {"text", "attachments"}
+    assert send(folder, "--attach", str(folder / "terms.pdf")).campaign.needed_parts == {"text", "attachments"}
 
 
 def test_a_file_of_each_recipient_is_read_for_its_call_and_one_of_all_once(folder: Path) -> None:

@@ -29,7 +29,7 @@ def sponsor():
 
 
 def add(sponsor, content=FIRST, name="Welcome", by=ANN, **more):
-    return versions.add(sponsor.pk, name, "email", content, by, **more)
+    return versions.add_version(sponsor.pk, name, "email", content, by, **more)
 
 
 def test_a_save_is_the_next_version_and_a_repeat_of_it_is_none(sponsor):
@@ -75,7 +75,7 @@ def test_who_started_from_an_older_version_stores_nothing(sponsor):
 )
 def test_what_cannot_be_compiled_is_not_stored(sponsor, channel, content, why):
     with pytest.raises(TemplateError, match=why):
-        versions.add(sponsor.pk, "Welcome", channel, content, ANN)
+        versions.add_version(sponsor.pk, "Welcome", channel, content, ANN)
     assert not Template.objects.exists()
 
 
@@ -88,30 +88,30 @@ def test_a_name_that_no_request_could_say_is_refused(sponsor, name):
 
 def test_a_name_and_a_number_mean_a_version(sponsor):
     first, second = add(sponsor).version, add(sponsor, SECOND).version
-    assert versions.find(sponsor.pk, "Welcome", "email") == second
-    assert versions.find(sponsor.pk, "Welcome@1", "email") == first
+    assert versions.find_template_version(sponsor.pk, "Welcome", "email") == second
+    assert versions.find_template_version(sponsor.pk, "Welcome@1", "email") == first
     for wrong, channel in (("Welcome@3", "email"), ("Welcome@x", "email"), ("W\0", "email"), ("Welcome", "sms")):
         with pytest.raises(TemplateRefused):
-            versions.find(sponsor.pk, wrong, channel)
+            versions.find_template_version(sponsor.pk, wrong, channel)
     with pytest.raises(TemplateRefused):
-        versions.find(make.sponsor().pk, "Welcome", "email")
+        versions.find_template_version(make.sponsor().pk, "Welcome", "email")
 
 
 def test_an_archived_template_is_kept_and_cannot_be_named(sponsor):
     template = add(sponsor).version.template
-    assert versions.archive(template, ANN) and not versions.archive(template, ANN)
+    assert versions.archive_template(template, ANN) and not versions.archive_template(template, ANN)
     with pytest.raises(TemplateRefused, match="archived"):
-        versions.find(sponsor.pk, "Welcome", "email")
+        versions.find_template_version(sponsor.pk, "Welcome", "email")
     with pytest.raises(TemplateRefused, match="archived"):
         add(sponsor, SECOND)
-    assert versions.restore(template, ANN) and versions.find(sponsor.pk, "Welcome", "email")
+    assert versions.restore_template(template, ANN) and versions.find_template_version(sponsor.pk, "Welcome", "email")
     assert LogEntry.objects.filter(change_message__startswith="archived").count() == 1
 
 
 def test_who_uses_a_version_is_found_by_its_index(sponsor):
     first, second = add(sponsor).version, add(sponsor, SECOND).version
     used = [make.campaign(1, by=sponsor, template_version=first, name=f"News {number}") for number in (1, 2)]
-    assert versions.uses([first, second]) == {first.pk: versions.VersionUse(2, used[1].pk, "News 2")}
+    assert versions.campaign_uses([first, second]) == {first.pk: versions.VersionUse(2, used[1].pk, "News 2")}
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")
         cursor.execute(f"EXPLAIN {versions.USES}", [[first.pk], 10])
@@ -142,23 +142,23 @@ def test_differences_are_the_lines_that_differ_with_those_around_them():
     lines = [f"line {number}" for number in range(20)]
     changed = [*lines[:10], "another line", *lines[11:]]
     old, new = (TemplateContent("Hi", "\n".join(some)) for some in (lines, changed))
-    (body,) = comparing.differences(old, new)
+    (body,) = comparing.find_differences(old, new)
     assert body.name == "Body"
-    said = comparing.as_text([body]).splitlines()
+    said = comparing.comparison_as_text([body]).splitlines()
     assert said == [
         "Body:", "@ 7 equal lines", "  line 7", "  line 8", "  line 9", "- line 10", "+ another line",
         "  line 11", "  line 12", "  line 13", "@ 6 equal lines",
     ]  # fmt: skip
     assert [line.after for line in body.lines if line.kind == "same"] == [8, 9, 10, 12, 13, 14]
-    assert comparing.differences(old, old) == []
+    assert comparing.find_differences(old, old) == []
 
 
 def test_of_long_texts_that_have_nothing_in_common_each_line_is_told_once():
     old, new = (TemplateContent("Hi", "\n".join(f"{word} {n}" for n in range(5_000))) for word in ("a", "b"))
-    (body,) = comparing.differences(old, new)
+    (body,) = comparing.find_differences(old, new)
     assert len(body.lines) == 10_000
     old, new = (TemplateContent("Hi", "\n".join(f"{word} {n}" for n in range(30_000))) for word in ("a", "b"))
-    (body,) = comparing.differences(old, new)
+    (body,) = comparing.find_differences(old, new)
     assert (len(body.lines), body.lines[-1].text) == (20_001, "40,000 further lines that differ")
 
 

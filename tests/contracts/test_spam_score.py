@@ -34,7 +34,9 @@ def newsletter() -> bytes:
     text = plain_text.made_from(html)
     content = templates.compile("Spring at Velma's", html, True, text=text, given={UNSUBSCRIBE_URL: "https://..."})
     links = LetterLinks("https://mail.example.com", True, 1, 0, "email", AESSIV(bytes(32)), bytes(32))
-    [letter] = previews.letters(Campaign(html=True), content, links, [("ann@example.org", {"name": "Ann"})], 1)
+    [letter] = previews.render_first_letters(
+        Campaign(html=True), content, links, [("ann@example.org", {"name": "Ann"})], 1
+    )
     assert [name for name, _ in letter.headers] == ["List-Unsubscribe", "List-Unsubscribe-Post"]
     velma = replace(origin(), address="news@example.com", name="Velma's reading room", reply_to="velma@example.com")
     return unstuffed(b"".join(mime.compose_mail(mime.parse_origin(velma), "ann@example.org", letter)))

@@ -40,7 +40,7 @@ def by_a_sender() -> str:
 def by_a_request() -> str:
     pool = ConnectionPool()
     try:
-        with pool.one() as one:
+        with pool.lend_one() as one:
             return str(one.execute(SHOW).fetchone()[0])
     finally:
         pool.close()

@@ -54,7 +54,9 @@ def everything(program: Program, vendor) -> Everything:
     writer.write_result(job.session.pk)
     call = WebhookCall.objects.filter(webhook=hook, kind="message.sent").get()
     file = program.client.post("/api/v1/files", b"very-own-file", content_type="application/octet-stream")
-    added = versions.add(program.sponsor.pk, TEMPLATE, "email", TemplateContent("Hello", "Good day"), Actor("ann"))
+    added = versions.add_version(
+        program.sponsor.pk, TEMPLATE, "email", TemplateContent("Hello", "Good day"), Actor("ann")
+    )
     answer = RecipientAnswer.objects.create(
         sponsor=program.sponsor, channel="sms", kind="sms", name=f"sms {program.sponsor.pk}", sender="+1", text=ANSWER
     )

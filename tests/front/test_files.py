@@ -78,18 +78,18 @@ def test_attachments_and_recipients_own_files_may_be_uploaded_ones() -> None:
 def test_requests_at_once_that_refer_to_an_idle_file_all_find_it() -> None:
     sponsor = factories.sponsor()
     of = uploads.Owner(sponsor.pk, test=False)
-    digest = uploads.upload(of, PDF)[0].digest
+    digest = uploads.store_upload(of, PDF)[0].digest
     UploadedFile.objects.update(asked_at=timezone.now() - timedelta(hours=2))
 
     def second() -> bool:
         try:
-            return digest in uploads.find(of, [digest])
+            return digest in uploads.find_uploads(of, [digest])
         finally:
             connection.close()
 
     with ThreadPoolExecutor(1) as threads:
         with transaction.atomic():
-            assert digest in uploads.find(of, [digest])
+            assert digest in uploads.find_uploads(of, [digest])
             answer = threads.submit(second)
             wait_until(count_lock_waits, "the second request waits for the first")
         assert answer.result() is True

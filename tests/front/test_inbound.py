@@ -202,7 +202,7 @@ NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
 def written(vendor: Any, *texts: tuple[str, int]) -> None:
     """Each with the second at which it was written, in the order in which they come."""
     some = [InboundText(factories.unique("SM"), THEIRS, OURS, text, NOON + timedelta(seconds=at)) for text, at in texts]
-    assert inbound.take(vendor.pk, some).new == len(texts)
+    assert inbound.store_texts(vendor.pk, some).new == len(texts)
 
 
 class TestOutOfOrder:
@@ -231,14 +231,14 @@ class TestOutOfOrder:
         assert held() == [("Velma", THEIRS)]
 
     def test_a_time_in_the_future_is_now(self, twilio: Any, velma: Identity) -> None:
-        inbound.take(twilio.pk, [InboundText("SM1", THEIRS, OURS, "STOP", timezone.now() + timedelta(days=9))])
+        inbound.store_texts(twilio.pk, [InboundText("SM1", THEIRS, OURS, "STOP", timezone.now() + timedelta(days=9))])
         post(twilio, "START", "SM2")
         assert held() == []
 
     def test_a_time_of_any_offset_is_stored_in_utc(self, twilio: Any, velma: Identity) -> None:
         """An adapter gives it as its vendor writes it; PostgreSQL refuses an offset of 16 hours."""
         at = datetime.fromisoformat("2026-03-01T12:00:00+16:00")
-        assert inbound.take(twilio.pk, [InboundText("SM1", THEIRS, OURS, "STOP", at)]).new == 1
+        assert inbound.store_texts(twilio.pk, [InboundText("SM1", THEIRS, OURS, "STOP", at)]).new == 1
         assert InboundMessage.objects.get().written_at == at and held() == [("Velma", THEIRS)]
 
     def test_a_description_says_where_the_time_is(self) -> None:
@@ -377,7 +377,7 @@ def test_it_is_kept_for_event_days(twilio: Any, velma: Identity, settings: Any) 
     post(twilio, "one", "SM1"), post(twilio, "two", "SM2")
     settings.EVENTS_KEPT = timedelta(days=100)
     InboundMessage.objects.filter(name="SM1").update(stored_at=timezone.now() - timedelta(days=101))
-    assert inbound.delete_old() == 1
+    assert inbound.delete_old_texts() == 1
     assert InboundMessage.objects.get().name == "SM2"
 
 

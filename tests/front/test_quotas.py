@@ -12,7 +12,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from campaigns.lists.intake import allocate, requests
+from campaigns.lists.intake import allocate_ids, requests
 from campaigns.models import Job, Session, SponsorQuota
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
@@ -141,19 +141,19 @@ def test_requests_of_several_sponsors_in_one_batch_are_each_decided_alone(monkey
     free, limited, vendor = Program(), Program(), api_vendor()
     quota(limited, vendor, "day", 2)
     orders: dict[int, requests.Request] = {}
-    real = requests.store
+    real = requests.store_requests
 
     def seen(asked: Sequence[requests.Request]) -> list[requests.Stored]:
         orders.update((one.sponsor_id, one) for one in asked)
         return real(asked)
 
-    monkeypatch.setattr(requests, "store", seen)
+    monkeypatch.setattr(requests, "store_requests", seen)
     for program in (free, limited):
         program.send(letter(vendor))
 
     def request(program: Program, key: str) -> requests.Request:
         first = orders[program.sponsor.pk]
-        return replace(first, session=uuid4(), idempotency_key=key, first_message=allocate(1))
+        return replace(first, session=uuid4(), idempotency_key=key, first_message=allocate_ids(1))
 
     asked = [request(by, f"k{number}") for number, by in enumerate((free, limited, free, limited, limited))]
     stored = real(asked)
@@ -186,13 +186,13 @@ def test_a_sponsor_without_a_quota_is_stored_in_one_statement(monkeypatch: pytes
     free, limited, vendor = Program(), Program(), api_vendor()
     quota(limited, vendor, "day", 2)
     asked: list[bool] = []
-    real = requests._execute
+    real = requests._execute_store
 
     def seen(*given: Any) -> Any:
         asked.append(given[1] is None)
         return real(*given)
 
-    monkeypatch.setattr(requests, "_execute", seen)
+    monkeypatch.setattr(requests, "_execute_store", seen)
     assert free.send(letter(vendor)).status_code == 202
     assert asked == [False]
     assert limited.send(letter(vendor)).status_code == 202

@@ -144,8 +144,10 @@ def owned() -> Owned:
     for verb, name in of.items():
         sessions[verb] = sessions[name]
     content = TemplateContent("Hello", "Good day")
-    template = versions.add(program.sponsor.pk, f"{TEMPLATE}-archived", "email", content, Actor("ann")).version.template
-    versions.archive(template, Actor("ann"))
+    template = versions.add_version(
+        program.sponsor.pk, f"{TEMPLATE}-archived", "email", content, Actor("ann")
+    ).version.template
+    versions.archive_template(template, Actor("ann"))
     topic = f"{TOPIC}-archived"
     Topic.objects.create(sponsor=program.sponsor, name=topic, title=topic, archived_at=timezone.now())
     body = {"channel": "email", "suppressions": [{"address": SUPPRESSED, "reason": "stop"}]}

@@ -39,7 +39,7 @@ def login(**fields: Any) -> Credential:
 def estimated(of: Credential, body: str, fields: list[dict[str, Any]], links: Any = None) -> estimates.Estimate:
     content = templates.compile("", body, False, given={"unsubscribe_url": "x"} if links else {})
     recipients = [(f"+4915112{number:06}", one) for number, one in enumerate(fields)]
-    found = estimates.of_recipients(of, Campaign(), content, links, recipients, len(recipients))
+    found = estimates.estimate_recipients(of, Campaign(), content, links, recipients, len(recipients))
     assert found
     return found
 
@@ -48,8 +48,8 @@ def test_a_short_list_is_exact_letter_by_letter() -> None:
     of = login(limits=[(10, 60)])
     priced(of.vendor, "0.0075")
     found = estimated(of, "{{ text }}", [{"text": "a" * length} for length in (1, 160, 161, 306, 307)])
-    assert (found.messages, found.units, found.exact, found.amount) == (5, 9, True, 9 * Decimal("0.0075"))
-    assert found.facts()["amount"] == "0.0675" and "estimated" not in found.sentence(found.end.ends_at)
+    assert (found.messages, found.units, found.is_exact, found.amount) == (5, 9, True, 9 * Decimal("0.0075"))
+    assert found.estimate_facts()["amount"] == "0.0675" and "estimated" not in found.sentence(found.end.ends_at)
 
 
 def test_a_long_list_is_estimated_from_every_so_many_th_letter_and_says_so(monkeypatch: Any) -> None:
@@ -57,7 +57,7 @@ def test_a_long_list_is_estimated_from_every_so_many_th_letter_and_says_so(monke
     of = login()
     fields = [{"text": "a" * (1 if number < 80 else 200)} for number in range(100)]
     found = estimated(of, "{{ text }}", fields)
-    assert (found.units, found.made, found.exact) == (120, 10, False), "the dear ones are at the end of the list"
+    assert (found.units, found.made, found.is_exact) == (120, 10, False), "the dear ones are at the end of the list"
     assert "about 120 SMS segments (estimated from 10 letters)" in found.sentence(timezone.now())
 
 
@@ -69,8 +69,8 @@ def test_what_takes_too_long_is_estimated_from_what_was_made(monkeypatch: Any) -
 
 def test_a_vendor_that_counts_messages_needs_no_letter() -> None:
     of = factories.credential(factories.vendor(settings={"url": "http://127.0.0.1:9/letters"}))
-    found = estimates.of_recipients(of, Campaign(), templates.compile("", "x", False), None, iter(()), 1_000_000)
-    assert (found.units, found.exact) == (1_000_000, True) and found.amount is None
+    found = estimates.estimate_recipients(of, Campaign(), templates.compile("", "x", False), None, iter(()), 1_000_000)
+    assert (found.units, found.is_exact) == (1_000_000, True) and found.amount is None
 
 
 def test_files_that_the_vendor_counts_are_not_looked_at_and_the_sentence_says_so() -> None:
@@ -79,8 +79,8 @@ def test_files_that_the_vendor_counts_are_not_looked_at_and_the_sentence_says_so
     for size, units, exact in ((0, 1, True), (1, 3, False)):
         Vendor.objects.filter(pk=of.vendor_id).update(settings=of.vendor.settings | {"unit_kb": size})
         of.refresh_from_db()
-        found = estimates.of_recipients(of, Campaign(has_files=True), content, None, [("ann@example.org", {})], 1)
-        assert found and (found.units, found.exact) == (units, exact)
+        found = estimates.estimate_recipients(of, Campaign(has_files=True), content, None, [("ann@example.org", {})], 1)
+        assert found and (found.units, found.is_exact) == (units, exact)
         assert ("1 message: about 3 mails by size without its files" in found.sentence(timezone.now())) is not exact
 
 
@@ -105,7 +105,7 @@ def test_the_first_call_is_told_as_well_as_the_last_one() -> None:
     assert first.total_seconds() == pytest.approx(60, abs=5) and last.total_seconds() == pytest.approx(180, abs=5)
     begin, end = (f"{timezone.localtime(one.ends_at):%H:%M}" for one in (found.start, found.end))
     assert "were it sent now, the first would go out" in found.sentence(now) and begin != end
-    assert found.facts()["starts_at"] < found.facts()["ends_at"]
+    assert found.estimate_facts()["starts_at"] < found.estimate_facts()["ends_at"]
     assert "were it sent now, it would go out" in estimated(of, "x", [{}]).sentence(now)
     assert "the first would go out at once" in estimated(unlimited(), "x", [{}]).sentence(now)
 

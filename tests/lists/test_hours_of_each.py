@@ -39,7 +39,7 @@ def accepted(of: Credential, recipients: list[tuple[str, dict[str, Any]]], hours
     factories.entitle([factories.sponsor()], [of.vendor])
     content = LETTER | ({"subject": "Hello"} if of.vendor.channel == "email" else {}) | more
     rows: Any = recipients
-    job = intake.accept(
+    job = intake.store_campaign(
         sponsor=Sponsor.objects.get(), credential=of, recipients=rows, at="now", hours=hours, by=Actor("ann"), **content
     )
     Job.objects.update(status="DISPATCHED")

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db
 
 def accept(recipients: intake.Recipients, **more: Any) -> Job:
     facts = {"name": "Winter", "subject": "Hello", "body": "Good day", "html": False, **more}
-    return intake.accept(sponsor=make.sponsor(), credential=make.credential(), recipients=recipients, **facts)
+    return intake.store_campaign(sponsor=make.sponsor(), credential=make.credential(), recipients=recipients, **facts)
 
 
 def test_a_campaign_its_messages_and_its_job_cover_one_block_of_ids() -> None:
@@ -101,7 +101,7 @@ def test_what_no_campaign_can_have_is_bad_input(more: dict[str, Any]) -> None:
 def test_imports_at_the_same_time_never_share_an_id() -> None:
     def allocate(size: int) -> range:
         try:
-            first = intake.allocate(size)
+            first = intake.allocate_ids(size)
         finally:
             connection.close()
         return range(first, first + size)
@@ -121,9 +121,9 @@ def test_two_recipients_with_the_same_digest_are_not_taken_for_one() -> None:
 
     normal = intake.AddressReader("email")
     different = rows(*(f"{n}@sandbox.example" for n in range(5)))
-    assert intake.check(different, normal, BARE, digest=same) == 5
+    assert intake.check_rows(different, normal, BARE, digest=same) == 5
     with pytest.raises(intake.BadInput) as error:
-        intake.check([*different, *rows("x@sandbox.example", "3@sandbox.example")], normal, BARE, digest=same)
+        intake.check_rows([*different, *rows("x@sandbox.example", "3@sandbox.example")], normal, BARE, digest=same)
     assert [str(problem) for problem in error.value.problems] == [
         "row 3: the same recipient as in row 5: 3@sandbox.example"
     ]
@@ -132,7 +132,7 @@ def test_two_recipients_with_the_same_digest_are_not_taken_for_one() -> None:
 def test_fields_that_are_not_text_are_checked_too() -> None:
     rows = [(1, "a@sandbox.example", {"n": 1, "list": ["x\0"]}), (2, "b@sandbox.example", {"n": ["y" * 100_000]})]
     with pytest.raises(intake.BadInput) as error:
-        intake.check(rows, intake.AddressReader("email"), BARE)
+        intake.check_rows(rows, intake.AddressReader("email"), BARE)
     assert [str(problem) for problem in error.value.problems] == [
         "row 1: 'list' has a NUL character in it",
         "row 2: 'n' is larger than 100,000 characters",

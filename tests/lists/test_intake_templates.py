@@ -41,7 +41,7 @@ def test_the_quick_look_lets_nothing_through_that_a_closer_look_would_object_to(
         content = templates.compile(subject, body, html)
     except TemplateError:
         return
-    assert not checking._sound("a@b.example", fields, content) or not list(
+    assert not checking._is_sound("a@b.example", fields, content) or not list(
         fields_of.looked_closely("a@b.example", fields, content)
     )
 
@@ -49,8 +49,8 @@ def test_the_quick_look_lets_nothing_through_that_a_closer_look_would_object_to(
 def test_the_quick_look_knows_how_much_a_field_grows_in_html():
     content = templates.compile("", "{{ name }}" * 100, html=True)
     longest = MAX_SIZE // 100 // len("&#34;") - len("a@b.example")
-    assert checking._sound("a@b.example", {"name": '"' * longest}, content)
-    assert not checking._sound("a@b.example", {"name": '"' * (longest + 1)}, content)
+    assert checking._is_sound("a@b.example", {"name": '"' * longest}, content)
+    assert not checking._is_sound("a@b.example", {"name": '"' * (longest + 1)}, content)
     assert len(content.render("a@b.example", {"name": '"' * longest})[1]) <= MAX_SIZE
 
 

@@ -56,7 +56,7 @@ def stored() -> int:
 def accept(of: Sponsor, login: Credential, by: Actor | None = ANN, **more: Any) -> Job:
     facts = {"name": "May", "subject": "", "body": "Hello", "html": False, "at": "now", "to_oneself": True, **more}
     facts.setdefault("recipients", [("ann@own.example", {})])
-    return intake.accept(sponsor=of, credential=login, by=by, **facts)
+    return intake.store_campaign(sponsor=of, credential=login, by=by, **facts)
 
 
 def test_by_the_command_the_eleventh_is_refused_and_the_list_itself_still_goes(vendor, files) -> None:
@@ -145,7 +145,7 @@ def test_who_comes_while_the_tenth_is_being_stored_waits_for_it_and_is_refused(d
     with ThreadPoolExecutor(1) as pool:
         with transaction.atomic(), connection.cursor() as cursor:
             sent_already(by.name, program.sponsor, 1)
-            to_oneself.count(cursor, factories.job(Campaign.objects.first()).pk)
+            to_oneself.count_letter(cursor, factories.job(Campaign.objects.first()).pk)
             asked = pool.submit(ask)
             wait_until(lambda: asked.done() or count_lock_waits(), "the second one waits")
         assert not asked.result()

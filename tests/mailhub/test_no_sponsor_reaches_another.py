@@ -157,8 +157,10 @@ def in_states(root: Client, made: every_page.Rows) -> dict[str, str]:
     library, now, ann = made.job.sponsor, timezone.now(), Actor("ann")
     user = User.objects.get(username="root")
     SavedLook.objects.create(user=user, name="All nights", address="/admin/campaigns/job/?date=any")
-    old = versions.add(library.pk, "Former hours", "email", TemplateContent("Hello", "Good day"), ann).version.template
-    versions.archive(old, ann)
+    old = versions.add_version(
+        library.pk, "Former hours", "email", TemplateContent("Hello", "Good day"), ann
+    ).version.template
+    versions.archive_template(old, ann)
     Topic.objects.create(sponsor=library, name="former", title="Former letters", archived_at=now)
     outdated = every_page.make_draft(root, library, made.job.credential, every_page.LIST)
     Draft.objects.filter(pk=outdated.pk).update(subject="Changed since its list was checked")

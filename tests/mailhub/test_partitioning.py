@@ -11,7 +11,7 @@ from django.test import Client, RequestFactory
 
 from campaigns.doors.front import problems
 from campaigns.engine import audit
-from campaigns.lists.intake.storage import allocate
+from campaigns.lists.intake.storage import allocate_ids
 from campaigns.models import Message
 from mailhub import checks
 from mailhub.monitoring import probes
@@ -172,9 +172,9 @@ def test_a_bound_that_refuses_messages_months_later_is_told_by_status_doctor_the
 
 
 def test_to_try_a_store_uses_up_no_number_and_leaves_no_message() -> None:
-    first = allocate(1)
+    first = allocate_ids(1)
     assert probes.storing() == {"storing": ""}
-    assert allocate(1) == first + 1 and not Message.objects.exists()
+    assert allocate_ids(1) == first + 1 and not Message.objects.exists()
 
 
 def test_messages_move_into_partitions_and_an_old_month_leaves(sandbox: Sandbox) -> None:

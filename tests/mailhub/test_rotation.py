@@ -84,8 +84,8 @@ class Installation:
         self.link = token(self.job)
         self.subscription = links.read(self.link)
         reference = Message.objects.get(pk=self.job.first_message).reference
-        self.path = ReturnPaths("bounces@brand.example", return_paths.keys()).of(reference)
-        self.uuid = return_paths.read(self.path, "return-path")
+        self.path = ReturnPaths("bounces@brand.example", return_paths.return_path_keys()).of(reference)
+        self.uuid = return_paths.read_return_path(self.path, "return-path")
         lists.add(None, "email", [NewSuppression("ann@example.com", "by_hand")])
         self.hook, self.secret = events.add(self.job.sponsor_id, "https://hooks.example/in", [], False)
         self.reports = report_keys.rotate_key(self.login.vendor, timezone.now())
@@ -95,7 +95,9 @@ class Installation:
         start_anew()
         assert self.subscription and links.read(self.link) == self.subscription, "a link in a letter of last year"
         assert token(self.job) == self.link
-        assert self.uuid and return_paths.read(self.path, "return-path") == self.uuid, "a bounce that comes late"
+        assert self.uuid and return_paths.read_return_path(self.path, "return-path") == self.uuid, (
+            "a bounce that comes late"
+        )
         assert Credential.objects.get(pk=self.login.pk).secret == {"token": "sesame"}
         hook, at = Webhook.objects.get(pk=self.hook.pk), timezone.now()
         assert events.signature(hook, "name", at, "body") == events.signature(self.hook, "name", at, "body")

@@ -38,7 +38,7 @@ def asked(of: Sponsor, by: User, **more: Any) -> str:
     facts = {"name": "Winter", "subject": "Dear {{ name }}", "body": "<p>Hello {{ name }}</p>", "html": True, **more}
     recipients = [("ann@sandbox.example", {"name": "Ann"}), ("bea@sandbox.example", {"name": "Bea"})]
     who = Actor(by.get_username(), by.pk)
-    job = intake.accept(sponsor=of, credential=login, recipients=recipients, by=who, at="now", **facts)
+    job = intake.store_campaign(sponsor=of, credential=login, recipients=recipients, by=who, at="now", **facts)
     return f"/campaigns/{job.campaign_id}/approval/"
 
 

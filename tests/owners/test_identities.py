@@ -76,13 +76,13 @@ def test_whoever_may_signs_mails_chooses_the_default_and_has_bounces_come_back(c
     shown = [client.post(sign, {"selector": "m1"}, follow=True).content.decode() for _ in range(2)]
     records = {re.search(r"v=DKIM1; k=rsa; p=([\w+/=]+)", page)[1] for page in shown}
     second.refresh_from_db()
-    assert len(records) == 1 and second.dkim.selector == "m1" and "m1._domainkey.one.invalid" in shown[1]
-    assert second.dkim.private_key not in "".join(shown) and "PRIVATE KEY" not in "".join(shown)
+    assert len(records) == 1 and second.dkim_key.selector == "m1" and "m1._domainkey.one.invalid" in shown[1]
+    assert second.dkim_key.private_key not in "".join(shown) and "PRIVATE KEY" not in "".join(shown)
     assert "secret replaced" in LogEntry.objects.first().change_message
     assert client.post(sign, {"selector": "not a name"}, follow=True).content.decode().count("DNS can have") == 1
     client.post(sign, {"off": "1"})
     second.refresh_from_db()
-    assert second.dkim is None
+    assert second.dkim_key is None
     theirs = Identity.objects.create(sponsor=factories.sponsor(), name="n", channel="email", from_address="n@x.invalid")
     assert client.post(f"/senders/{theirs.pk}/sign/", {"selector": "m1"}).status_code == 404
 

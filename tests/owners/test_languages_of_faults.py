@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone, translation
 
 from campaigns.lists.intake import BadInput, RowError
-from campaigns.lists.intake.checking import email
+from campaigns.lists.intake.checking import normal_email
 from campaigns.lists.intake.storage import check_times
 from campaigns.models import Topic
 from campaigns.texts.render_pool import RenderPool, RequestRenderer
@@ -100,7 +100,7 @@ def test_what_somebody_has_typed_is_never_translated():
 def test_an_address_that_nobody_can_have_is_explained_in_german():
     for typed, why in (("ann", "In einer E-Mail-Adresse muss ein @ stehen."), ("a n@b.de", "unzulässige Zeichen: ")):
         with pytest.raises(ValueError) as said:
-            email(typed)
+            normal_email(typed)
         with translation.override("de"):
             assert why in show(str(said.value))
             assert "address" not in show(str(said.value))

@@ -172,7 +172,7 @@ def test_a_template_is_offered_with_its_channel_in_german(client, owner):
     sponsor = factories.sponsor()
     sponsor.users.add(owner)
     factories.entitle([sponsor], [login.vendor])
-    versions.add(sponsor.pk, "spring", "email", TemplateContent("Hi", "Good day"), Actor("ann"))
+    versions.add_version(sponsor.pk, "spring", "email", TemplateContent("Hi", "Good day"), Actor("ann"))
     page = client.get(reverse("new_campaign"), headers=GERMAN).text
     assert "spring, Version 1 (E-Mail)</option>" in page
 

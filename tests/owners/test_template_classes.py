@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 def test_only_its_sponsor_chooses_the_class_of_a_template(
     user_of: Callable[..., Client], alpha: Sponsor, beta: Sponsor
 ) -> None:
-    made = versions.add(alpha.pk, "Hours", "email", TemplateContent("Hello", "Good day"), Actor("ann"))
+    made = versions.add_version(alpha.pk, "Hours", "email", TemplateContent("Hello", "Good day"), Actor("ann"))
     template = made.version.template
     address, usual = reverse("template-class", args=[template.pk]), MailClass.USUAL
     for sponsor, status in ((beta, 404), (alpha, 302)):

@@ -34,7 +34,7 @@ def sponsor(client):
 
 
 def stored(sponsor, content=HTML, name="Welcome", by="bob"):
-    return versions.add(sponsor.pk, name, "email", content, Actor(by)).version
+    return versions.add_version(sponsor.pk, name, "email", content, Actor(by)).version
 
 
 def test_a_new_template_is_stored_once_however_often_the_button_is_pressed(client, sponsor):

@@ -59,7 +59,7 @@ PIXEL = b"\x89PNG\r\n\x1a\n" + b"\0" * 60
 
 def attached(draft: Draft, **files: bytes) -> None:
     stored = [NewFile(f"{name}.png", len(content), lambda of=content: of) for name, content in files.items()]
-    keeping.attach(draft, stored, [])
+    keeping.attach_files(draft, stored, [])
 
 
 def test_pictures_of_the_campaign_are_shown_as_the_letter_names_them(client, login):

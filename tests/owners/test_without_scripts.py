@@ -114,7 +114,7 @@ def list_with_a_hidden_row() -> bytes:
 
 def checked_by_a_worker(browser: PlainBrowser) -> None:
     """As each spreadsheet is, for it may unpack to much."""
-    assert checking.check(Draft.objects.get(campaign=None).pk)
+    assert checking.check_draft(Draft.objects.get(campaign=None).pk)
     browser.follow("Look again")
 
 
@@ -171,7 +171,7 @@ def approval(browser: PlainBrowser, sponsor: Sponsor) -> None:
     login = Campaign.objects.get(name="May").credential
     recipients: list[Any] = [("cy@example.com", {}), ("dee@example.com", {})]
     letter: dict[str, Any] = {"name": "Winter", "subject": "Hello", "body": "Good day", "html": False}
-    intake.accept(sponsor=sponsor, credential=login, recipients=recipients, by=Actor("bob"), at="now", **letter)
+    intake.store_campaign(sponsor=sponsor, credential=login, recipients=recipients, by=Actor("bob"), at="now", **letter)
     Sponsor.objects.update(approval_above=None)
     browser.follow("Approvals")
     browser.follow("Winter")

@@ -127,7 +127,7 @@ def test_a_campaign_is_made_once_whoever_sends_it_how_often(client, login):
     seen = draft.seen
     for _ in range(2):
         press(client, draft, "send", **SOON | {"seen": seen})
-    assert sending.finish(draft.pk) is None
+    assert sending.finish_sending(draft.pk) is None
     assert Campaign.objects.count() == 1
     asked_again = client.get(reverse("draft_sent", args=[draft.pk]), headers={"HX-Request": "true"})
     assert asked_again.status_code == 204 and asked_again.headers["HX-Refresh"] == "true"
@@ -138,10 +138,12 @@ def test_a_campaign_is_made_once_whoever_sends_it_how_often(client, login):
 
 def test_what_is_stored_after_its_time_goes_at_once_and_the_campaign_says_so(client, login):
     draft = ready(client, login)
-    sending.start(draft, draft.seen, {"when": "at", "send_at": timezone.now() + timedelta(hours=1)}, draft.created_by)
+    sending.start_sending(
+        draft, draft.seen, {"when": "at", "send_at": timezone.now() + timedelta(hours=1)}, draft.created_by
+    )
     past = timezone.now() - timedelta(minutes=3)
     Draft.objects.update(send_at=past)  # as if the worker had been away
-    job = sending.finish(draft.pk)
+    job = sending.finish_sending(draft.pk)
     assert job and job.campaign.send_at == past and job.status == "DISPATCHED"
     page = client.get(reverse("campaign", args=[job.campaign_id])).content.decode()
     assert "stored after its time, so it goes at once" in page
@@ -181,18 +183,18 @@ def test_a_check_that_breaks_off_is_told_and_can_be_asked_again(client, login, m
 def test_what_is_agreed_while_a_check_goes_on_is_not_lost_nor_taken_for_more(client, login, monkeypatch):
     draft = make(client, login)
     put(client, draft)
-    by, real = {"by": f"credential:{login.pk}"}, checking._facts
+    by, real = {"by": f"credential:{login.pk}"}, checking._list_facts
 
     def checked(text, total):
         """Checks the list for another text; meanwhile the owner agrees to leave so many rows out."""
 
         def meanwhile(*args):
             facts = real(*args)
-            keeping.save(keeping.look(draft.pk), "list", keeping.look(draft.pk).seen, {"leave_out": True})
+            keeping.save(keeping.load_draft(draft.pk), "list", keeping.load_draft(draft.pk).seen, {"leave_out": True})
             return facts
 
         with monkeypatch.context() as slow:
-            slow.setattr(checking, "_facts", meanwhile)
+            slow.setattr(checking, "_list_facts", meanwhile)
             press(client, draft, "message", **HELLO | by | {"text": text})
         draft.refresh_from_db()
         assert (draft.busy, draft.found["total"]) == ("", total)
@@ -203,19 +205,19 @@ def test_what_is_agreed_while_a_check_goes_on_is_not_lost_nor_taken_for_more(cli
 
 
 def test_a_list_that_changed_while_it_was_checked_is_checked_again(client, login, monkeypatch):
-    draft, real = make(client, login), checking._facts
+    draft, real = make(client, login), checking._list_facts
 
     def meanwhile(*args):
         facts = real(*args)
         columns = {"recipient": "first_name", "names": {}}
-        keeping.save(keeping.look(draft.pk), "list", keeping.look(draft.pk).seen, {"columns": columns})
+        keeping.save(keeping.load_draft(draft.pk), "list", keeping.load_draft(draft.pk).seen, {"columns": columns})
         return facts
 
     with monkeypatch.context() as slow:
-        slow.setattr(checking, "_facts", meanwhile)
+        slow.setattr(checking, "_list_facts", meanwhile)
         put(client, draft)
     assert checking.left_behind() == [(draft.pk, "checking")], "nobody says for which list these facts are"
-    assert checking.check(draft.pk)
+    assert checking.check_draft(draft.pk)
     draft.refresh_from_db()
     assert draft.found["recipient"] == "first_name"
 
@@ -230,12 +232,12 @@ def test_so_many_rows_are_left_out_as_the_page_has_shown(client, login):
 
 def test_a_second_worker_that_took_over_makes_the_campaign_and_the_first_one_does_not(client, login):
     draft = ready(client, login)
-    sending.start(draft, draft.seen, {"when": "now"}, None)
-    fence = checking.claim(draft.pk, Draft.SENDING)
-    assert fence and checking.claim(draft.pk, Draft.SENDING) is None
+    sending.start_sending(draft, draft.seen, {"when": "now"}, None)
+    fence = checking.claim_draft(draft.pk, Draft.SENDING)
+    assert fence and checking.claim_draft(draft.pk, Draft.SENDING) is None
     Draft.objects.update(lease_at=timezone.now() - checking.LEASE - timedelta(seconds=1))
     assert checking.left_behind() == [(draft.pk, "sending")]
-    assert sending.finish(draft.pk) is not None
+    assert sending.finish_sending(draft.pk) is not None
     first = checking.Sign(draft.pk, Draft.SENDING, fence)
     assert not first.held.update(busy="")
     assert Campaign.objects.count() == 1 and checking.left_behind() == []
@@ -384,10 +386,10 @@ def test_a_large_list_is_checked_by_whoever_holds_the_fence(client, login, monke
     assert "is being checked" in page and 'http-equiv="refresh"' in page
     draft.refresh_from_db()
     assert draft.busy == "checking" and checking.left_behind() == [(draft.pk, "checking")]
-    fence = checking.claim(draft.pk, Draft.CHECKING)
-    assert not checking.check(draft.pk), "somebody is at it"
+    fence = checking.claim_draft(draft.pk, Draft.CHECKING)
+    assert not checking.check_draft(draft.pk), "somebody is at it"
     Draft.objects.update(lease_at=timezone.now() - checking.LEASE * 2)
-    assert checking.check(draft.pk)
+    assert checking.check_draft(draft.pk)
     assert not checking.Sign(draft.pk, Draft.CHECKING, fence).held.exists()
     draft.refresh_from_db()
     assert draft.found["good"] == 2 and draft.busy == ""
@@ -397,13 +399,13 @@ def test_a_large_list_is_checked_by_whoever_holds_the_fence(client, login, monke
 def test_a_list_that_is_replaced_while_it_is_checked_is_not_mixed_up(client, login):
     draft = ready(client, login)
     with pytest.raises(blocks.GoneAway):
-        blocks.spool(draft.pk, draft.list_version + 1, draft.list_bytes, lambda: None)
+        blocks.spool_list(draft.pk, draft.list_version + 1, draft.list_bytes, lambda: None)
 
     def is_lost() -> None:
         raise checking.FenceLost
 
     with pytest.raises(checking.FenceLost):
-        blocks.spool(draft.pk, draft.list_version, draft.list_bytes, is_lost)
+        blocks.spool_list(draft.pk, draft.list_version, draft.list_bytes, is_lost)
     gc.collect()  # a file left open would warn here
     old = draft.seen
     put(client, draft, "email,first_name\nzoe@example.com,Zoe\n", "june.csv")
@@ -632,7 +634,7 @@ def test_what_nobody_touches_is_deleted_and_of_what_was_sent_the_list_at_once(cl
     old, fresh = make(client, login), ready(client, login)
     Draft.objects.filter(pk=old.pk).update(updated_at=timezone.now() - keeping.UNUSED - timedelta(days=1))
     press(client, fresh, "send", **SOON)
-    keeping.delete_old()
+    keeping.delete_old_drafts()
     assert list(Draft.objects.values_list("pk", flat=True)) == [fresh.pk]
     assert not DraftBlock.objects.exists()
 
@@ -651,7 +653,7 @@ def test_a_sponsor_cannot_fill_the_database(client, login, settings, monkeypatch
 def version_of(login, text="Good day {{ first_name }}", **more):
     sponsor = login.vendor.entitlements.get().sponsor
     said = TemplateContent("Hello {{ first_name }}", text, headers=[("X-Series", "May")], **more)
-    return versions.add(sponsor.pk, "welcome", "email", said, Actor("ann")).version
+    return versions.add_version(sponsor.pk, "welcome", "email", said, Actor("ann")).version
 
 
 def smtp(login):
@@ -709,7 +711,7 @@ def test_a_template_is_not_named_for_what_it_does_not_say(client, login, how):
     version = version_of(login)
     draft = from_template(client, login, version, **({"text": "My own {{ first_name }}"} if how == "changed" else {}))
     if how == "archived":
-        versions.archive(version.template, Actor("ann"))
+        versions.archive_template(version.template, Actor("ann"))
     page = client.get(reverse("draft_message", args=[draft.pk])).content.decode()
     assert "so the campaign will not name it" in page
     put(client, draft, "email,first_name\nann@example.com,Ann\n")
@@ -723,7 +725,9 @@ def test_the_message_of_a_draft_can_be_taken_from_a_template_of_ones_own(client,
     version, address = version_of(login), reverse("draft_message", args=[draft.pk])
     page = client.get(f"{address}?template={version.pk}").content.decode()
     assert "Good day {{ first_name }}" in page and "Mine" not in page.split("<form")[-1]
-    stranger = versions.add(factories.sponsor().pk, "theirs", "email", TemplateContent("x", "Secret"), Actor("bob"))
+    stranger = versions.add_version(
+        factories.sponsor().pk, "theirs", "email", TemplateContent("x", "Secret"), Actor("bob")
+    )
     page = client.get(f"{address}?template={stranger.version.pk}").content.decode()
     assert "Mine" in page and "Secret" not in page and "theirs" not in page
     press(client, draft, "message", **HELLO, by=f"credential:{login.pk}", template=stranger.version.pk)
@@ -781,7 +785,7 @@ def test_a_draft_or_a_copy_with_an_archived_topic_is_not_sent_until_another_one_
     draft.refresh_from_db()
     assert draft.campaign.topic == offers
     sender_changes.archive_topic(offers.pk, True, Actor("tom"))
-    copy = copying.copy(draft.campaign, "a", None, "Again")
+    copy = copying.copy_campaign(draft.campaign, "a", None, "Again")
     assert "offers (archived)" in client.get(reverse("draft_message", args=[copy.pk])).content.decode()
     sender_changes.archive_topic(news.pk, False, Actor("tom"))
 
@@ -793,7 +797,7 @@ def test_an_xlsx_of_phone_numbers_becomes_sms_whose_parts_are_counted(client, lo
     rows = [("+4915112000001", "Ann"), ("no number", "Bob"), ("+4915112000002", "C" * 200)]
     sheet = xlsx_writer.chunks(["First Name", "Mobile"], (row[::-1] for row in rows), "May")
     put(client, draft, b"".join(sheet), "may.xlsx")
-    assert checking.check(draft.pk), "a spreadsheet is checked by a worker, for it may unpack to much"
+    assert checking.check_draft(draft.pk), "a spreadsheet is checked by a worker, for it may unpack to much"
     draft.refresh_from_db()
     assert (draft.found["good"], draft.found["total"], draft.found["recipient"]) == (2, 1, "Mobile")
     press(client, draft, "leave_out", total=1)
@@ -815,7 +819,7 @@ def test_hidden_rows_of_a_spreadsheet_are_asked_about_and_decided_once(client, l
     out = io.BytesIO()
     sheet.save(out)
     put(client, draft, out.getvalue(), "may.xlsx")
-    checking.check(draft.pk)
+    checking.check_draft(draft.pk)
     page = client.get(reverse("draft_recipients", args=[draft.pk])).content.decode()
     assert "2 rows of the spreadsheet are hidden" in page and "rows 3, 5" in page
     assert "Do they get the message, too?" in page and "Will get it" not in page
@@ -825,13 +829,13 @@ def test_hidden_rows_of_a_spreadsheet_are_asked_about_and_decided_once(client, l
     assert not Campaign.objects.exists()
     for choice, good, said in (("keep", 6, "They get the message, too."), ("leave_out", 4, "They are left out.")):
         press(client, draft, "hidden_rows", choice=choice)
-        checking.check(draft.pk)
+        checking.check_draft(draft.pk)
         draft.refresh_from_db()
         page = client.get(reverse("draft_recipients", args=[draft.pk])).content.decode()
         assert draft.found["good"] == good and said in page
     columns = re.findall(r'name="header" value="([^"]+)"', page)
     press(client, draft, "columns", recipient="email", header=columns, field=columns)  # it stays decided
-    checking.check(draft.pk)
+    checking.check_draft(draft.pk)
     draft.refresh_from_db()
     assert draft.found["good"] == 4
     page = client.get(reverse("draft_recipients", args=[draft.pk])).content.decode()
@@ -840,7 +844,7 @@ def test_hidden_rows_of_a_spreadsheet_are_asked_about_and_decided_once(client, l
     press(client, draft, "send", **SOON)
     assert set(Message.objects.values_list("recipient", flat=True)) == {f"r{n}@example.com" for n in (2, 4, 6, 7)}
     put(client, draft := make(client, login), out.getvalue(), "may.xlsx")  # another list is asked about anew
-    checking.check(draft.pk)
+    checking.check_draft(draft.pk)
     draft.refresh_from_db()
     assert draft.found["good"] == 0
 
@@ -853,7 +857,7 @@ def test_a_list_may_be_a_spreadsheet_of_another_program(client, login, kind):
     put(client, draft, data, f"may.{kind}")
     draft.refresh_from_db()
     assert draft.busy == Draft.CHECKING  # by a worker: it may unpack to many times its size
-    checking.check(draft.pk)
+    checking.check_draft(draft.pk)
     press(client, draft, "send", **SOON)
     assert dict(Message.objects.values_list("recipient", "params")) == {
         "ann@example.com": {"first_name": "01067"}, "bob@example.com": {"first_name": "Bob"}

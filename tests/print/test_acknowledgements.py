@@ -366,7 +366,7 @@ def test_pages_are_told_before_taken_in_the_window_and_charged_once_they_are_acc
     made.campaign.body = "<p>Dear</p>" + "<p style='break-before: page'>more</p>" * 2
     made.campaign.save()
     amount = 4 * Decimal("0.62") + 12 * Decimal("0.19")
-    sentence = estimates.of_campaign(made.campaign)
+    sentence = estimates.describe_stored_campaign(made.campaign)
     assert "4 messages: 12 pages or sheets" in sentence and f"{amount} EUR" in sentence, sentence
     send_the_rest(made)
     made.refresh_from_db()

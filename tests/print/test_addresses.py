@@ -16,7 +16,7 @@ from django.contrib.auth.models import Permission, User
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from campaigns.lists.intake.checking import faults
+from campaigns.lists.intake.checking import field_faults
 from campaigns.models import Campaign, Job, Message
 from campaigns.models.states import Status
 from campaigns.texts import templates
@@ -193,8 +193,8 @@ def test_what_a_described_vendor_demands_is_asked_of_each_row(tmp_path: Path) ->
 def test_the_rules_are_those_of_the_description() -> None:
     found = with_addresses(templates.compile("x", "Dear {{ name }}", False), [address_rules("described", LOB)])
     good = {"name": "Ann", "address_line1": "Main Street 1", "address_city": "Town"}
-    assert list(faults("k-1", good, found)) == []
-    assert list(faults("k-1", good | {"address_city": ""}, found)) == [
+    assert list(field_faults("k-1", good, found)) == []
+    assert list(field_faults("k-1", good | {"address_city": ""}, found)) == [
         "'address_city' is empty, and the address needs it"
     ]
 
@@ -203,8 +203,8 @@ def test_each_vendor_of_a_route_must_be_able_to_deliver() -> None:
     both = [address_rules("described", LOB), rules()]
     found = with_addresses(templates.compile("x", "Dear {{ name }}", False), both)
     row = ann(address_line1="Main Street 1", address_city="Town")
-    assert list(faults("k-1", row, found)) == []
-    assert list(faults("k-1", row | {"country": "FR", "address_line1": ""}, found)) == [
+    assert list(field_faults("k-1", row, found)) == []
+    assert list(field_faults("k-1", row | {"country": "FR", "address_line1": ""}, found)) == [
         "'address_line1' is empty, and the address needs it", "'country' is 'FR'; the vendor delivers to AT, DE",
     ]  # fmt: skip
 

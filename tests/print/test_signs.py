@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from campaigns.lists.intake.checking import faults
+from campaigns.lists.intake.checking import field_faults
 from campaigns.models import Campaign
 from campaigns.texts import templates
 from campaigns.texts.signs import sign_check, with_signs
@@ -103,22 +103,22 @@ class TestRows:
 
     def test_a_row_names_the_field_and_the_sign(self, strange: str) -> None:
         content = self.content("Dear {{ name }}")
-        assert list(faults("k", {"name": "Müller", "city": "Köln"}, content)) == []
-        [fault] = faults("k", {"name": f"Ann {strange}", "city": "Rome"}, content)
+        assert list(field_faults("k", {"name": "Müller", "city": "Köln"}, content)) == []
+        [fault] = field_faults("k", {"name": f"Ann {strange}", "city": "Rome"}, content)
         assert fault == f"'name' has {strange!r} (U+{ord(strange):04X}), which no installed font has"
 
     def test_the_address_counts_where_it_is_drawn_and_a_field_that_is_not_shown_does_not(self, strange: str) -> None:
         row = {"name": "Ann", "city": strange, "note": "x"}
-        assert "'city' has" in next(faults("k", row, self.content("Dear {{ name }}")))
-        assert list(faults("k", row, self.content("Dear {{ name }}", window="none"))) == []
-        assert list(faults("k", {**row, "city": "x", "note": strange}, self.content("Dear {{ name }}"))) == []
+        assert "'city' has" in next(field_faults("k", row, self.content("Dear {{ name }}")))
+        assert list(field_faults("k", row, self.content("Dear {{ name }}", window="none"))) == []
+        assert list(field_faults("k", {**row, "city": "x", "note": strange}, self.content("Dear {{ name }}"))) == []
 
     def test_a_sign_of_the_template_itself_is_said_once(self, strange: str) -> None:
         with pytest.raises(TemplateError, match="the letter shows"):
             self.content(f"Dear {{{{ name }}}}, {strange}")
         shown = self.content(f"Dear {{{{ name|default('{strange}', true) }}}}")
-        assert list(faults("k", {"name": "Ann", "city": ""}, shown)) == []
-        assert "the letter shows" in next(faults("k", {"name": "", "city": ""}, shown))
+        assert list(field_faults("k", {"name": "Ann", "city": ""}, shown)) == []
+        assert "the letter shows" in next(field_faults("k", {"name": "", "city": ""}, shown))
         self.content(f"<style>@font-face {{ font-family: x }}</style>{strange}", html=True)
         self.content(f"<style>/* {strange} */</style><p title='{strange}'>Ann</p>", html=True)
 

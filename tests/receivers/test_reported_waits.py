@@ -68,13 +68,13 @@ def report_named(job: Job, reference: str) -> delivery_reports.ReportsStored:
 
 
 def return_path(row: Message) -> str:
-    return ReturnPaths(MAILBOX, return_paths.keys()).of(row.reference)
+    return ReturnPaths(MAILBOX, return_paths.return_path_keys()).of(row.reference)
 
 
 def returned(row: Message, said: str, action: str = "failed") -> str:
     """A DSN about the message comes to its return path."""
     form, to = failed(said.split()[1], f"smtp; {said}", action), return_path(row)
-    return inbound.take(InboundMail(written(form, to), (to,), True, timezone.now()), "receiver").what
+    return inbound.store_mail(InboundMail(written(form, to), (to,), True, timezone.now()), "receiver").what
 
 
 def waits() -> dict[tuple[int, str], tuple[str, float]]:

@@ -51,7 +51,7 @@ def recipients(data: bytes) -> list[tuple[str, dict[str, Any]]]:
 
 
 def campaign_of(data: bytes) -> Campaign:
-    job = intake.accept(
+    job = intake.store_campaign(
         sponsor=factories.sponsor(),
         credential=factories.credential(),
         name="Readers",

@@ -108,7 +108,7 @@ def test_messages_in_calls_and_children(monkeypatch):
 
 def test_the_order_of_the_columns_is_kept_from_the_list():
     table = [("ann@example.com", {"zip": "1", "name": "Ann", "b": "2"})]
-    made = intake.accept(
+    made = intake.store_campaign(
         sponsor=factories.sponsor(), credential=factories.credential(), name="n", subject="s", body="b", html=False,
         recipients=table,
     )  # fmt: skip
@@ -131,7 +131,7 @@ def test_a_spreadsheet_is_read_as_it_was_written(job, tmp_path):
     file = tmp_path / "report.xlsx"
     file.write_bytes(b"".join(export.xlsx_chunks(Export(job.campaign, "email"))))
     with file.open("rb") as opened:
-        found = spreadsheets.to_csv(opened)
+        found = spreadsheets.convert_to_csv(opened)
         found.file.seek(0)
         rows = list(csv.reader(io.StringIO(found.file.read().decode(), newline="")))
     assert rows[0][:4] == ["recipient", "name", "zip", "a"]

@@ -68,7 +68,7 @@ def uses(by: Sponsor, now: datetime = NOON) -> list[int | str]:
 def accept(login: Credential, by: Sponsor, many: int, **more: Any) -> Job:
     recipients = [(f"r{number}@sandbox.example", {}) for number in range(many)]
     facts = {"name": "Winter", "subject": "Hello", "body": "Good day", "html": False, "at": "now", "by": ANN, **more}
-    return intake.accept(sponsor=by, credential=login, recipients=recipients, **facts)
+    return intake.store_campaign(sponsor=by, credential=login, recipients=recipients, **facts)
 
 
 def state(one: Job) -> str:

@@ -20,7 +20,7 @@ from campaigns.engine.doubts import reconciler
 from campaigns.engine.finishing import finalizer
 from campaigns.engine.sending import recording
 from campaigns.engine.suppressed import digests, recent
-from campaigns.lists.intake import accept
+from campaigns.lists.intake import store_campaign
 from campaigns.models import AnswerBatch, Claim, Job, Message, Suppression, SuppressionKey
 from campaigns.operations import actions
 from campaigns.suppression import comparing, lists
@@ -44,7 +44,7 @@ def suppress(*addresses: str, sponsor: int | None = None, reason: str = "unsubsc
 def stored(recipients: list[str], **fields: Any) -> Job:
     fields = {"sponsor": factories.sponsor(), "credential": factories.credential(), **fields}
     to = [(one, {}) for one in recipients]
-    return accept(name="News", subject="Hello", body="Good day", html=False, recipients=to, at="now", **fields)
+    return store_campaign(name="News", subject="Hello", body="Good day", html=False, recipients=to, at="now", **fields)
 
 
 def ends(job: Job) -> list[str | None]:

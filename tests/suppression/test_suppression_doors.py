@@ -13,7 +13,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from campaigns.lists.intake import BadInput
-from campaigns.lists.intake.suppression_file import SuppressionFile, lines
+from campaigns.lists.intake.suppression_file import SuppressionFile, suppression_lines
 from campaigns.models import Sponsor, Suppression, Topic
 from campaigns.suppression import lists
 from campaigns.suppression.admin import suppression_import
@@ -125,7 +125,7 @@ class TestCommand:
         sponsor, source = factories.sponsor(), "from;=cmd|' /C calc'!A0"
         topic = Topic.objects.create(sponsor=sponsor, name="-news")
         lists.add(sponsor.pk, "email", [NewSuppression("=ann@example.com", "unsubscribed", source, topic_id=topic.pk)])
-        text = "".join(lines(Suppression.objects.all()))
+        text = "".join(suppression_lines(Suppression.objects.all()))
         assert "'=ann@" in text and "from;'=cmd" in text and "'-news" in text
         read = SuppressionFile(io.BytesIO(text.encode()), "email", NO_ADDRESS, {topic.name: topic.pk})
         [one] = read

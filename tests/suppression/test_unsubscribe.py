@@ -301,7 +301,7 @@ class TestDoors:
         Identity.objects.create(sponsor=of, name="main", from_address="post@velma.example", default=True)
         facts = {"name": "May", "subject": "x", "body": "y", "html": False, "recipients": [("a@b.example", {})]}
         with pytest.raises(entitlements.NotEntitled, match="is archived: choose another one"):
-            intake.accept(sponsor=of, credential=login, topic="offers", **facts)
+            intake.store_campaign(sponsor=of, credential=login, topic="offers", **facts)
         for name, text in (("list.csv", "email\na@b.example\n"), ("body.txt", "Hello")):
             (tmp_path / name).write_text(text)
         send = [str(tmp_path / "list.csv"), "--sponsor", of.name, "--vendor", login.vendor.slug, "--subject", "x"]
@@ -311,7 +311,7 @@ class TestDoors:
                 call_command("send_campaign", *send, *more, stdout=StringIO())
         assert Campaign.objects.count() == 1
         call_command("topic", "restore", of.name, "offers", stdout=said)
-        intake.accept(sponsor=of, credential=login, topic="offers", **facts)
+        intake.store_campaign(sponsor=of, credential=login, topic="offers", **facts)
 
     def test_the_command_about_topics(self) -> None:
         out, sponsor = StringIO(), factories.sponsor()

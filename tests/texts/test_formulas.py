@@ -54,7 +54,7 @@ def test_what_was_left_out_is_read_again_as_it_was_in_the_list():
 
     def bad_rows(data):
         table, out, written = Table(io.BytesIO(data.encode())), LeftOut(), io.StringIO()
-        out.add(2, "=no address")
+        out.add_error(2, "=no address")
         out.end_pass()
         write_left_out(table, out, written)
         return written.getvalue()

@@ -15,7 +15,7 @@ from campaigns.lists.api.schemas import SendRequest
 from campaigns.lists.intake import BadInput, Table, check_table
 from campaigns.lists.intake.checking import AddressReader
 from campaigns.lists.intake.csv_reader import field_name
-from campaigns.lists.intake.files import source
+from campaigns.lists.intake.files import open_source
 from campaigns.texts import templates
 from campaigns.texts.given_texts import composed, given_address, given_fields, given_name, given_value
 from campaigns.texts.templates import TemplateError
@@ -148,8 +148,8 @@ class TestFiles:
     def test_a_file_is_found_however_the_folder_writes_it(self, tmp_path: Path, written: str) -> None:
         (tmp_path / "J\u00fcni").mkdir()
         (tmp_path / "J\u00fcni" / f"{written}.pdf").write_bytes(b"%PDF")
-        found = source(tmp_path)
-        assert (found.size("J\u00fcni/M\u00fcller.pdf"), found.read("J\u00fcni/M\u00fcller.pdf")) == (4, b"%PDF")
+        found = open_source(tmp_path)
+        assert (found.size("J\u00fcni/M\u00fcller.pdf"), found.read_named("J\u00fcni/M\u00fcller.pdf")) == (4, b"%PDF")
 
     @pytest.mark.parametrize("is_flagged", [True, False])
     def test_a_file_is_found_in_an_archive_without_the_flag_of_utf8(self, tmp_path: Path, is_flagged: bool) -> None:
@@ -161,7 +161,7 @@ class TestFiles:
             for at in (7, data.index(b"PK\x01\x02") + 9):
                 data[at] &= ~0x08
             path.write_bytes(data)
-        assert source(path).read("M\u00fcller.pdf") == b"%PDF"
+        assert open_source(path).read_named("M\u00fcller.pdf") == b"%PDF"
 
 
 class TestTemplates:

@@ -199,7 +199,7 @@ def asked(by):
 
     def ask():
         try:
-            by.compile(Source("", LOOPS * 20, False, "", ()), None)
+            by.compile_content(Source("", LOOPS * 20, False, "", ()), None)
         except BaseException as why:
             ended.append(why)
 

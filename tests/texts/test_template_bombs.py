@@ -10,7 +10,7 @@ from django.utils import timezone
 from campaigns.engine import sending
 from campaigns.engine.finishing import finalizer
 from campaigns.engine.lifecycle import move
-from campaigns.lists.intake.checking import faults
+from campaigns.lists.intake.checking import field_faults
 from campaigns.models import Campaign, Job, Message
 from campaigns.texts import mjml, plain_text, templates
 from campaigns.texts.templates import MAX_SIZE, TemplateError
@@ -107,7 +107,7 @@ def test_filters_of_filters_are_compiled_in_a_time_that_grows_as_they_do():
 
 def test_a_row_that_lacks_many_fields_is_told_in_a_sentence():
     content = templates.compile("", "".join(f"{{{{ {'m' * 150}{number} }}}}" for number in range(900)), html=False)
-    found = list(faults("ann@b.example", {}, content))
+    found = list(field_faults("ann@b.example", {}, content))
     assert found and all(len(one) <= LONGEST_FAULT for one in found)
 
 

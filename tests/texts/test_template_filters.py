@@ -111,9 +111,9 @@ def test_no_object_of_the_program_is_ever_printed(value, form):
 def test_a_field_that_may_be_missing_has_a_default_or_is_asked_for():
     content = templates.compile("", "{{ a|default('x') }}{% if b is defined %}{{ b }}{% endif %}{{ c }}", html=False)
     assert (content.fields, content.optional) == ({"c"}, {"a", "b"})
-    assert list(checking.faults("r", {"c": "1"}, content)) == []
+    assert list(checking.field_faults("r", {"c": "1"}, content)) == []
     assert content.render("r", {"c": "1"})[1] == "x1"
-    assert "the template needs 'c'" in list(checking.faults("r", {"a": "1"}, content))
+    assert "the template needs 'c'" in list(checking.field_faults("r", {"a": "1"}, content))
 
 
 def test_a_list_must_have_the_columns_that_the_template_names_even_if_they_may_be_empty():

@@ -82,8 +82,8 @@ def _event_data(new: NewAnswer, kept: int | None) -> dict[str, Any]:
         "kind": new.kind.value,
         "understood": new.understood,
         "sender": labels.recipient(new.sender, seen=False),
-        "to": shown_text(new.to, LONGEST),
-        "text": shown_text(new.text, MOST_TEXT),
+        "to": text_to_store(new.to, LONGEST),
+        "text": text_to_store(new.text, MOST_TEXT),
         "message_id": public_ids.name("msg", new.message_id) if new.message_id else None,
         "at": (new.at or timezone.now()).isoformat(),
     }
@@ -96,9 +96,9 @@ def _keep_unread(new: NewAnswer) -> int | None:
         "kind": new.kind.value,
         "channel": new.channel,
         "near": new.understood != "other",
-        "sender": shown_text(new.sender, LONGEST),
-        "to": shown_text(new.to, LONGEST),
-        "text": shown_text(f"From: {new.writer}\n\n{new.text}" if new.writer else new.text, MOST_TEXT),
+        "sender": text_to_store(new.sender, LONGEST),
+        "to": text_to_store(new.to, LONGEST),
+        "text": text_to_store(f"From: {new.writer}\n\n{new.text}" if new.writer else new.text, MOST_TEXT),
         "sponsor": new.sponsor_id,
         "concerned": sorted(new.concerned),
         "vendor": new.vendor_id,
@@ -113,7 +113,7 @@ def _keep_unread(new: NewAnswer) -> int | None:
     return found[0] if found else None
 
 
-def shown_text(text: str, most: int) -> str:
+def text_to_store(text: str, most: int) -> str:
     """Return a text that can be stored, cut to this number of characters."""
     bare = text[:most].encode(errors="replace").decode().replace("\0", "\ufffd")
     return bare if len(text) <= most else f"{bare[: most - 1]}…"
@@ -165,7 +165,7 @@ DELETE FROM campaigns_webhookcall WHERE id IN (
 """
 
 
-def delete_old(at_once: int = 10_000) -> int:
+def delete_old_answers(at_once: int = 10_000) -> int:
     """Delete answers, and webhooks' events about them, after EVENT_DAYS, read or not. Returns their number."""
     params: dict[str, Any] = {"kept": settings.EVENTS_KEPT, "most": at_once}
     number = 0

@@ -68,9 +68,9 @@ def judge_answer(text: str, own: Iterable[str] = ()) -> AnswerMeaning:
 
     A question is at most near, and so is what stands between or after quoted lines.
     """
-    above, said = _unquoted(text)
+    above, said = _split_quote(text)
     known = answer_phrases()
-    above = _without_name(above, known)
+    above = _cut_off_name(above, known)
     tokens = split_text(said)
     wishes = set(map(split_text, own))
     if _is_wish(split_text(above), wishes, known) and not _QUESTION.search(unicodedata.normalize("NFKC", above)):
@@ -83,7 +83,7 @@ def judge_answer(text: str, own: Iterable[str] = ()) -> AnswerMeaning:
     return "other"
 
 
-def _without_name(text: str, known: AnswerPhrases) -> str:
+def _cut_off_name(text: str, known: AnswerPhrases) -> str:
     """Return the first paragraph if all behind it is a name as people type below a letter, else the whole text."""
     first, *rest = _PARAGRAPHS.split(text)
     lines = [line for one in rest for line in one.split("\n")]
@@ -104,11 +104,11 @@ def _is_name(line: str, known: AnswerPhrases) -> bool:
 
 
 def _is_filler(tokens: Phrase, known: AnswerPhrases) -> bool:
-    return any(_asks(tokens, replace(one, whole=one.fillers, stop=one.fillers)) for one in known.languages)
+    return any(_do_tokens_ask(tokens, replace(one, whole=one.fillers, stop=one.fillers)) for one in known.languages)
 
 
 def _is_wish(tokens: Phrase, own: Collection[Phrase], known: AnswerPhrases) -> bool:
-    return bool(tokens) and (tokens in own or any(_asks(tokens, one) for one in known.languages))
+    return bool(tokens) and (tokens in own or any(_do_tokens_ask(tokens, one) for one in known.languages))
 
 
 def _read_loosely(tokens: Phrase) -> Phrase:
@@ -134,10 +134,10 @@ def split_text(text: str) -> Phrase:
 
 def answer_itself(text: str) -> str:
     """Return the writer's own text, without quoted mails and signature; of a quote alone, nothing."""
-    return _unquoted(text)[1]
+    return _split_quote(text)[1]
 
 
-def _unquoted(text: str) -> tuple[str, str]:
+def _split_quote(text: str) -> tuple[str, str]:
     """Return the writer's own text above the first quote, and all of it."""
     lines = text[:MOST].splitlines()
     known = answer_phrases()
@@ -175,7 +175,7 @@ def _ends_introduction(text: str, known: AnswerPhrases) -> bool:
     return text.endswith(":") and any(word in text for word in known.wrote)
 
 
-def _asks(tokens: Phrase, known: LanguagePhrases) -> bool:
+def _do_tokens_ask(tokens: Phrase, known: LanguagePhrases) -> bool:
     """Tell if the words ask as a whole, or phrases that ask and fillers cover them."""
     if tokens in known.whole:
         return True
@@ -216,7 +216,7 @@ def answer_phrases() -> AnswerPhrases:
             signs.append(text)
     kinds = ("whole", "stop", "fillers")
     return AnswerPhrases(
-        tuple(LanguagePhrases(*(_phrases(common, one, kind) for kind in kinds)) for one in languages),
+        tuple(LanguagePhrases(*(_known_phrases(common, one, kind) for kind in kinds)) for one in languages),
         {word: frozenset(phrases) for word, phrases in near.items()},
         tuple(signs),
         frozenset(token for text in cut["no_names"] for token in split_text(text)),
@@ -224,7 +224,7 @@ def answer_phrases() -> AnswerPhrases:
     )  # fmt: skip
 
 
-def _phrases(common: dict[str, list[str]], own: dict[str, list[str]], kind: str) -> frozenset[Phrase]:
+def _known_phrases(common: dict[str, list[str]], own: dict[str, list[str]], kind: str) -> frozenset[Phrase]:
     texts = (text for one in (common, own) for text in one.get(kind, ()))
     return frozenset(split_text(one) for text in texts for one in expand_alternatives(text))
 

@@ -64,9 +64,11 @@ def list_answers(
     cursor: str = Query("", pattern=rf"^(ans_{PATTERN})?$", description="From the link to the next page"),
 ) -> dict[str, Any]:
     """Those that no rule is sure of, for as many days as the installation keeps events."""
-    rows = unread_answers.of_state(RecipientAnswer.objects.filter(sponsor=_live(request).sponsor_id), outcome)
+    rows = unread_answers.filter_by_state(
+        RecipientAnswer.objects.filter(sponsor=_live_caller(request).sponsor_id), outcome
+    )
     here = f"{HERE}?outcome={outcome}&limit={limit}"
-    return page_of(rows, "ans", here, limit, cursor, _facts, oldest_first=outcome == "unread")
+    return page_of(rows, "ans", here, limit, cursor, _answer_facts, oldest_first=outcome == "unread")
 
 
 @router.post(
@@ -77,7 +79,7 @@ def list_answers(
 )
 def stop_answer(request: HttpRequest, answer_id: str) -> dict[str, Any]:
     """Its sender gets nothing more from you on this channel. Repeats change nothing."""
-    return _decided(request, answer_id, unread_answers.treat_as_stop)
+    return _decide_answer(request, answer_id, unread_answers.treat_as_stop)
 
 
 @router.post(
@@ -88,10 +90,10 @@ def stop_answer(request: HttpRequest, answer_id: str) -> dict[str, Any]:
 )
 def read_answer(request: HttpRequest, answer_id: str) -> dict[str, Any]:
     """Nothing else changes. Repeats change nothing."""
-    return _decided(request, answer_id, unread_answers.mark_read)
+    return _decide_answer(request, answer_id, unread_answers.mark_read)
 
 
-def _decided(request: HttpRequest, answer_id: str, decide: Callable[[int, Actor], bool]) -> dict[str, Any]:
+def _decide_answer(request: HttpRequest, answer_id: str, decide: Callable[[int, Actor], bool]) -> dict[str, Any]:
     caller: Caller = request.auth  # type: ignore[attr-defined]
     rows = RecipientAnswer.objects.filter(sponsor=caller.sponsor_id, pk=number("ans", answer_id) or 0)
     if caller.test or not rows.exists():
@@ -103,7 +105,7 @@ def _decided(request: HttpRequest, answer_id: str, decide: Callable[[int, Actor]
     return {"changed": changed, "outcome": rows.get().outcome or "unread"}
 
 
-def _live(request: HttpRequest) -> Caller:
+def _live_caller(request: HttpRequest) -> Caller:
     """Return the caller. Raises Problem for a test key, as answers are to live mail."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
     if caller.test:
@@ -111,7 +113,7 @@ def _live(request: HttpRequest) -> Caller:
     return caller
 
 
-def _facts(row: RecipientAnswer) -> dict[str, Any]:
+def _answer_facts(row: RecipientAnswer) -> dict[str, Any]:
     return {
         "id": name("ans", row.pk),
         "channel": row.channel,

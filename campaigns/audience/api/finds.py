@@ -73,7 +73,7 @@ def find_recipient(request: HttpRequest) -> dict[str, Any]:
     found = finding.look_for(asked.text, [caller.sponsor_id], caller.test)
     mine = [row for row in found.suppressed if row.sponsor_id == caller.sponsor_id and not caller.test]
     return {
-        "data": [{"id": one.name, **finding.facts(one)} for one in found.messages],
+        "data": [{"id": one.name, **finding.found_facts(one)} for one in found.messages],
         "more": found.more,
         "suppressed": [finding.suppression_facts(row) for row in mine],
     }

@@ -48,19 +48,19 @@ class InboundsOut(BaseModel):
 
 @router.post("/inbound/{vendor}", response={204: None, **PROBLEMS}, include_in_schema=False)
 def take_inbound(request: HttpRequest, vendor: str) -> Status[None]:
-    return _take(request, vendor)
+    return _take_texts(request, vendor)
 
 
 @router.get("/inbound/{vendor}", response={204: None, **PROBLEMS}, include_in_schema=False)
 def take_inbound_by_query(request: HttpRequest, vendor: str) -> Status[None]:
-    return _take(request, vendor)
+    return _take_texts(request, vendor)
 
 
-def _take(request: HttpRequest, slug: str) -> Status[None]:
+def _take_texts(request: HttpRequest, slug: str) -> Status[None]:
     of, messages, credentials = receipts.read_inbound(request, slug)
     if len(messages) > inbound.MOST:
         raise invalid([{"pointer": "", "code": "too_long", "detail": f"At most {inbound.MOST:,} messages."}])
-    if inbound.take(of.id, messages, credentials).calls:
+    if inbound.store_texts(of.id, messages, credentials).calls:
         tasks.notify_webhooks()
     receipts.counts.count_reports(of.id, "taken", len(messages))
     return Status(204, None)
@@ -83,10 +83,10 @@ def list_inbound(
         raise Problem("forbidden", "What recipients write is of live mail, so a test key sees none of it.")
     rows = InboundMessage.objects.filter(sponsor=caller.sponsor_id).select_related("identity").defer("identity__secret")
     rows = rows.order_by("-pk")
-    return page_of(rows, "inb", f"{HERE}?limit={limit}", limit, cursor, _facts)
+    return page_of(rows, "inb", f"{HERE}?limit={limit}", limit, cursor, _inbound_facts)
 
 
-def _facts(row: InboundMessage) -> dict[str, Any]:
+def _inbound_facts(row: InboundMessage) -> dict[str, Any]:
     return {
         "id": name("inb", row.pk),
         "sender": recipient(row.sender, seen=False),

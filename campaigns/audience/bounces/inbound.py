@@ -16,13 +16,13 @@ from django.db import connection, transaction
 from campaigns.audience.answers import inbox
 from campaigns.audience.answers.inbox import NewAnswer, Understood
 from campaigns.audience.answers.judgement import answer_itself, judge_answer
-from campaigns.audience.bounces.parser import FRAUD, MOST, ParsedMail, parse
+from campaigns.audience.bounces.parser import FRAUD, MOST, ParsedMail, parse_bounce
 from campaigns.audience.bounces.replies import MailReply, read_reply
 from campaigns.content import return_paths
 from campaigns.engine import delivery_reports
 from campaigns.engine.message_events import Kind
 from campaigns.engine.routes import whose
-from campaigns.lists.intake.checking import email
+from campaigns.lists.intake.checking import normal_email
 from campaigns.models import Identity, Message, RecipientAnswer
 from campaigns.models.answers import NO_TEXT
 from campaigns.models.jobs import Reference, read_reference
@@ -66,33 +66,33 @@ class TakenMail:
     calls: tuple[int, ...] = ()
 
 
-def take(mail: InboundMail, source: str) -> TakenMail:
+def store_mail(mail: InboundMail, source: str) -> TakenMail:
     """Store the event of a mail and count it. source: receiver or mailbox. Raises the database's errors."""
-    taken = _take(mail, parse(mail.content), source)
-    count(taken.what)
+    taken = _take_parsed(mail, parse_bounce(mail.content), source)
+    count_mails(taken.what)
     return taken
 
 
-def _take(mail: InboundMail, parsed: ParsedMail, source: str) -> TakenMail:
+def _take_parsed(mail: InboundMail, parsed: ParsedMail, source: str) -> TakenMail:
     to = " ".join(mail.recipients)
     if not isinstance(parsed.what, Kind) and parsed.what != DELAYED:
         if mail.null_sender or parsed.what != "not_a_report":
             return TakenMail(parsed.what)
-        if asked := return_paths.read(to, "unsubscribe"):
+        if asked := return_paths.read_return_path(to, "unsubscribe"):
             known = unsubscribing.by_message(asked.uuid, "e-mail")
             return TakenMail("unsubscribed" if known else "not_ours")
         return _take_reply(mail, to)
     text = mail.content[:MOST].decode("latin-1")
-    message = return_paths.read(to, "return-path") or return_paths.read(text, "return-path")
+    message = return_paths.read_return_path(to, "return-path") or return_paths.read_return_path(text, "return-path")
     message = message or read_reference(parsed.reference)
-    vendor_id = _vendor(message) if message else None
+    vendor_id = _vendor_of_message(message) if message else None
     if not message or vendor_id is None:
         forged = not message and return_paths.looks_like_one(to)
         return TakenMail(DELAYED if parsed.what == DELAYED else "forged" if forged else "not_ours")
-    stored = delivery_reports.store_reports(vendor_id, [_reported(message, parsed, mail.at)], source)
+    stored = delivery_reports.store_reports(vendor_id, [_mail_as_report(message, parsed, mail.at)], source)
     calls = stored.calls
-    if parsed.note == FRAUD and (found := _answered(message)):
-        calls += tuple(inbox.take_answer(_of_fraud(found, parsed, to, mail.at)))
+    if parsed.note == FRAUD and (found := _answered_message(message)):
+        calls += tuple(inbox.take_answer(_fraud_answer(found, parsed, to, mail.at)))
     return TakenMail(str(parsed.what) if stored.events or parsed.what == DELAYED else "repeated", calls)
 
 
@@ -102,16 +102,16 @@ def _take_reply(mail: InboundMail, to: str) -> TakenMail:
     A mail of another sender, such as somebody it was forwarded to, unsubscribes nobody.
     """
     reply = read_reply(mail.content)
-    named = return_paths.read(to, "return-path") or read_reference(reply.reference)
-    message = _answered(named) if named else None
+    named = return_paths.read_return_path(to, "return-path") or read_reference(reply.reference)
+    message = _answered_message(named) if named else None
     if message is None:
         return _take_letter(mail, reply, to)
-    understood = _judged(reply)
-    sender = _address(reply.sender)
-    is_other = sender.casefold() != _address(message.recipient).casefold()
+    understood = _judge_reply(reply)
+    sender = _normal_address(reply.sender)
+    is_other = sender.casefold() != _normal_address(message.recipient).casefold()
     if understood == "stop" and (is_other or message.campaign.transactional):
         understood = "near"  # a transactional mail lacks a link to unsubscribe, too; a person decides
-    text = _shown_text(reply)
+    text = _reply_text(reply)
     new = _answer_to(message, "mail", reply.digest, RecipientAnswer.Kind.REPLY, understood, to, text, mail.at)
     new = replace(new, writer=sender or "?") if is_other else new
     with transaction.atomic():
@@ -123,17 +123,17 @@ def _take_reply(mail: InboundMail, to: str) -> TakenMail:
 
 def _take_letter(mail: InboundMail, reply: MailReply, to: str) -> TakenMail:
     """Keep a mail to an identity's Reply-To that names no message of ours. Its From may be forged: a person decides."""
-    identity = next((row for row in _with_reply_to() if row.reply_address in to.lower().split()), None)
+    identity = next((row for row in _identities_with_reply_to() if row.reply_address in to.lower().split()), None)
     if identity is None:
         return TakenMail("not_a_report")
     new = NewAnswer(
         name=f"mail {identity.pk} {reply.digest}",
         kind=RecipientAnswer.Kind.REPLY,
         channel=identity.channel,
-        understood="other" if _judged(reply) == "other" else "near",
-        sender=_address(reply.sender),
+        understood="other" if _judge_reply(reply) == "other" else "near",
+        sender=_normal_address(reply.sender),
         to=identity.reply_address,
-        text=_shown_text(reply),
+        text=_reply_text(reply),
         sponsor_id=identity.sponsor_id,
         at=mail.at,
     )
@@ -141,22 +141,22 @@ def _take_letter(mail: InboundMail, reply: MailReply, to: str) -> TakenMail:
         return TakenMail("answer", tuple(inbox.take_answer(new)))
 
 
-def _with_reply_to() -> Iterable[Identity]:
+def _identities_with_reply_to() -> Iterable[Identity]:
     return Identity.objects.filter(verp=True).exclude(reply_to="").order_by("pk")
 
 
-def _address(text: str) -> str:
+def _normal_address(text: str) -> str:
     try:
-        return email(text)
+        return normal_email(text)
     except ValueError:
         return text
 
 
-def _shown_text(reply: MailReply) -> str:
+def _reply_text(reply: MailReply) -> str:
     return reply.text.strip() or reply.subject or NO_TEXT
 
 
-def _judged(reply: MailReply) -> Understood:
+def _judge_reply(reply: MailReply) -> Understood:
     """Judge the text. The subject counts unless it repeats ours, or if there is no text."""
     said, about, is_empty = judge_answer(reply.text), judge_answer(reply.subject), not answer_itself(reply.text)
     if said == "stop" or (about == "stop" and is_empty and not reply.is_reply):
@@ -165,7 +165,7 @@ def _judged(reply: MailReply) -> Understood:
     return "near" if said == "near" or (counts and about != "other") else "other"
 
 
-def _of_fraud(message: Message, parsed: ParsedMail, to: str, at: datetime) -> NewAnswer:
+def _fraud_answer(message: Message, parsed: ParsedMail, to: str, at: datetime) -> NewAnswer:
     kind, name = RecipientAnswer.Kind.FRAUD, f"{message.resend_no}"
     return _answer_to(message, "fraud", name, kind, "fraud", to, f"Feedback-Type: {parsed.note}", at)
 
@@ -199,12 +199,12 @@ def _answer_to(
     )
 
 
-def _answered(message: Reference) -> Message | None:
+def _answered_message(message: Reference) -> Message | None:
     rows = Message.objects.filter(pk=message.id, uuid=message.uuid).defer("campaign__credential__secret")
     return rows.select_related("campaign__credential__vendor").first()
 
 
-def _vendor(message: Reference) -> int | None:
+def _vendor_of_message(message: Reference) -> int | None:
     rows = Message.objects.filter(pk=message.id, uuid=message.uuid, resend_no__gte=message.resend_no)
     return whose.vendors_of_messages([message.id])[message.id][0] if rows.exists() else None
 
@@ -213,14 +213,16 @@ def find_sponsors(addresses: Mapping[str, str]) -> dict[str, int]:
     """Return the sponsors of the messages that these texts with addresses name, by the texts' keys."""
     named = {}
     for name, text in addresses.items():
-        if message := return_paths.read(text, "return-path") or return_paths.read(text, "unsubscribe"):
+        if message := return_paths.read_return_path(text, "return-path") or return_paths.read_return_path(
+            text, "unsubscribe"
+        ):
             named[name] = message.id
     rows = Message.objects.filter(pk__in=set(named.values())).values_list("pk", "campaign__sponsor_id")
     sponsors = dict(rows)
     return {name: sponsors[pk] for name, pk in named.items() if pk in sponsors}
 
 
-def _reported(message: Reference, parsed: ParsedMail, at: datetime) -> Reported:
+def _mail_as_report(message: Reference, parsed: ParsedMail, at: datetime) -> Reported:
     at, reference = min(at, datetime.now(UTC)), f"{message.uuid}-{message.resend_no}"
     if wish := WISHES.get(parsed.what):
         return Reported(reference, wish, at, note=parsed.note)
@@ -230,7 +232,7 @@ def _reported(message: Reference, parsed: ParsedMail, at: datetime) -> Reported:
     return Reported(reference, "bounced", at, note=parsed.note, bounce=bounce, code=parsed.code)
 
 
-def count(what: str, mails: int = 1) -> None:
+def count_mails(what: str, mails: int = 1) -> None:
     """Add to today's count of mails, by UTC."""
     with connection.cursor() as cursor:
         cursor.execute(COUNT, [what, mails])
@@ -242,17 +244,19 @@ class Mailboxes:
     def __init__(self) -> None:
         self._lock, self._known, self._read_at = Lock(), frozenset[str](), float("-inf")
 
-    def wants(self, address: str) -> bool:
+    def wants_address(self, address: str) -> bool:
         """Return True if a mail to this address is for us. Raises the database's errors."""
-        if return_paths.read(address, "return-path") or return_paths.read(address, "unsubscribe"):
+        if return_paths.read_return_path(address, "return-path") or return_paths.read_return_path(
+            address, "unsubscribe"
+        ):
             return True
         with self._lock:
             if time.monotonic() - self._read_at > FRESH:
-                self._known = frozenset(_mailboxes())
+                self._known = frozenset(_mailbox_addresses())
                 self._read_at = time.monotonic()
         return address.lower() in self._known
 
 
-def _mailboxes() -> Iterable[str]:
+def _mailbox_addresses() -> Iterable[str]:
     rows: Any = Identity.objects.filter(verp=True)
     return [one for row in rows for one in (row.bounce_mailbox.lower(), row.reply_address) if one]

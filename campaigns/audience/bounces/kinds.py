@@ -19,7 +19,7 @@ BASIC = re.compile(
 )  # not a telephone number
 
 
-def of_bounce(status: str, text: str) -> tuple[MessageEvent.Kind, str]:
+def classify_bounce(status: str, text: str) -> tuple[MessageEvent.Kind, str]:
     """Return the kind of a failed delivery, and its code, which may be empty.
 
     status: the field of its report, if there is one. text: the server's words, without the original mail.

@@ -58,7 +58,7 @@ class MailboxAddress:
     secure: bool
 
 
-def address(url: str) -> MailboxAddress:
+def parse_address(url: str) -> MailboxAddress:
     """Parse imaps://user:password@host/folder. Raises MailboxError."""
     parts = urlsplit(url)
     secure = parts.scheme == "imaps"
@@ -69,24 +69,24 @@ def address(url: str) -> MailboxAddress:
     return MailboxAddress(parts.hostname, port, unquote(parts.username), unquote(parts.password), folder, secure)
 
 
-def read(where: MailboxAddress, move_to: str, taken: Callable[[TakenMail], None]) -> int:
+def read_mails(where: MailboxAddress, move_to: str, taken: Callable[[TakenMail], None]) -> int:
     """Take mails of the folder, oldest first, sponsors in turns; return their number. taken: called for each.
 
     move_to: an existing folder for read mails; empty: unread mails are taken, and marked as read. If the server can
     neither move a mail nor remove a single one, it stays in the folder, marked as deleted. Raises MailboxError and the
     database's errors.
     """
-    with _opened(where) as server:
-        mails = int(_answer(server.select(_quoted(where.folder)))[0] or 0)
-        numbers = _search(server, mails, "UNDELETED" if move_to else "UNSEEN")
+    with _open_folder(where) as server:
+        mails = int(_check_answer(server.select(_quote_folder(where.folder)))[0] or 0)
+        numbers = _search_uids(server, mails, "UNDELETED" if move_to else "UNSEEN")
         count = flagged = 0
-        for number in _in_turns(server, numbers)[:AT_ONCE]:
-            mail = _fetched(server, number)
+        for number in _uids_in_turns(server, numbers)[:AT_ONCE]:
+            mail = _fetch_mail(server, number)
             if mail is not None:
-                one = _taken(mail, number, can_be_flagged=flagged < MOST_FLAGGED)
+                one = _take_mail(mail, number, can_be_flagged=flagged < MOST_FLAGGED)
                 if one is None:
                     flagged += 1
-                    _answer(server.uid("STORE", number, "+FLAGS.SILENT", "(\\Flagged)"))
+                    _check_answer(server.uid("STORE", number, "+FLAGS.SILENT", "(\\Flagged)"))
                 else:
                     taken(one)
                 count += 1
@@ -94,22 +94,22 @@ def read(where: MailboxAddress, move_to: str, taken: Callable[[TakenMail], None]
         return count
 
 
-def _taken(mail: InboundMail, number: str, can_be_flagged: bool) -> TakenMail | None:
+def _take_mail(mail: InboundMail, number: str, can_be_flagged: bool) -> TakenMail | None:
     """Take a mail. Returns None if it cannot be stored, which the alarm and the day's counts tell."""
     try:
-        return inbound.take(mail, "mailbox")
+        return inbound.store_mail(mail, "mailbox")
     except Exception as error:
         if isinstance(error, NOT_OF_THE_MAIL) or is_not_now(error):
             raise
         alarms.MAIL_FLAGGED.log(log, number, type(error).__name__, error)
         if not can_be_flagged:
             raise MailboxError(f"more than {MOST_FLAGGED} mails could not be stored, the last one: {error}") from error
-    inbound.count("flagged")
+    inbound.count_mails("flagged")
     return None
 
 
 @contextmanager
-def _opened(where: MailboxAddress) -> Iterator[imaplib.IMAP4]:
+def _open_folder(where: MailboxAddress) -> Iterator[imaplib.IMAP4]:
     try:
         tls = ssl.create_default_context()
         server: imaplib.IMAP4
@@ -123,17 +123,17 @@ def _opened(where: MailboxAddress) -> Iterator[imaplib.IMAP4]:
         raise MailboxError(f"{where.host} does not speak IMAP: {error}") from None
     try:
         server.login(where.user, where.password)
-        known = _answer(server.capability())  # many servers announce their capabilities only after login
+        known = _check_answer(server.capability())  # many servers announce their capabilities only after login
         server.capabilities = tuple(b" ".join(known).decode("ascii", "replace").upper().split())
         yield server
     except (imaplib.IMAP4.error, OSError) as error:
-        raise MailboxError(f"{where.host}: {_without(str(error), where.password)}") from None
+        raise MailboxError(f"{where.host}: {_mask_password(str(error), where.password)}") from None
     finally:
         with suppress(imaplib.IMAP4.error, OSError):
             server.logout()
 
 
-def _search(server: imaplib.IMAP4, mails: int, which: str) -> list[str]:
+def _search_uids(server: imaplib.IMAP4, mails: int, which: str) -> list[str]:
     """Return the UIDs of at most CANDIDATES matching mails, the oldest and the newest. mails: number in the folder."""
     pieces = [(first, min(first + SEARCHED - 1, mails)) for first in range(1, mails + 1, SEARCHED)]
     half, oldest, newest = CANDIDATES // 2, list[str](), list[str]()
@@ -146,11 +146,11 @@ def _search(server: imaplib.IMAP4, mails: int, which: str) -> list[str]:
 
 
 def _search_piece(server: imaplib.IMAP4, piece: tuple[int, int], which: str) -> list[str]:
-    rows = _answer(server.uid("SEARCH", "{}:{}".format(*piece), which))
+    rows = _check_answer(server.uid("SEARCH", "{}:{}".format(*piece), which))
     return [number.decode("ascii") for number in (rows[0] or b"").split()]
 
 
-def _in_turns(server: imaplib.IMAP4, numbers: list[str]) -> list[str]:
+def _uids_in_turns(server: imaplib.IMAP4, numbers: list[str]) -> list[str]:
     """Return the mails of all sponsors in turns. Mails that name no message of ours have a turn, too."""
     if len(numbers) <= AT_ONCE:
         return numbers
@@ -169,7 +169,7 @@ def _in_turns(server: imaplib.IMAP4, numbers: list[str]) -> list[str]:
 def _fetch_recipients(server: imaplib.IMAP4, numbers: Sequence[str]) -> dict[str, str]:
     """Return the recipients that the heads of these mails name, by UID."""
     fields = " ".join(ENVELOPE)
-    rows = _answer(server.uid("FETCH", ",".join(numbers), f"(UID BODY.PEEK[HEADER.FIELDS ({fields})])"))
+    rows = _check_answer(server.uid("FETCH", ",".join(numbers), f"(UID BODY.PEEK[HEADER.FIELDS ({fields})])"))
     found = dict[str, str]()
     for row, after in zip(rows, [*rows[1:], b""], strict=True):
         if isinstance(row, tuple):  # some servers name the UID after the head
@@ -179,19 +179,19 @@ def _fetch_recipients(server: imaplib.IMAP4, numbers: Sequence[str]) -> dict[str
     return found
 
 
-def _fetched(server: imaplib.IMAP4, number: str) -> InboundMail | None:
+def _fetch_mail(server: imaplib.IMAP4, number: str) -> InboundMail | None:
     """Return the beginning of a mail, or None if it has gone."""
-    rows = _answer(server.uid("FETCH", number, f"(INTERNALDATE BODY.PEEK[]<0.{MOST}>)"))
+    rows = _check_answer(server.uid("FETCH", number, f"(INTERNALDATE BODY.PEEK[]<0.{MOST}>)"))
     whole = next((row for row in rows if isinstance(row, tuple)), None)
     if whole is None:
         return None
     facts, content = whole
     head = read_mail(content.partition(b"\r\n\r\n")[0])
     to = tuple(str(value) for name in ENVELOPE for value in head.get_all(name, []))
-    return InboundMail(content, to, str(head.get("Return-Path", "")).strip() == "<>", _at(facts))
+    return InboundMail(content, to, str(head.get("Return-Path", "")).strip() == "<>", _arrival_time(facts))
 
 
-def _at(facts: bytes) -> datetime:
+def _arrival_time(facts: bytes) -> datetime:
     """Return the mail's time of arrival; now, if the server gives none or an impossible one."""
     with suppress(ValueError, OverflowError, OSError):
         if stamp := imaplib.Internaldate2tuple(facts):
@@ -201,28 +201,28 @@ def _at(facts: bytes) -> datetime:
 
 def _put_away(server: imaplib.IMAP4, number: str, move_to: str) -> None:
     if not move_to:
-        _answer(server.uid("STORE", number, "+FLAGS.SILENT", "(\\Seen)"))
+        _check_answer(server.uid("STORE", number, "+FLAGS.SILENT", "(\\Seen)"))
     elif "MOVE" in server.capabilities:
-        _answer(server.uid("MOVE", number, _quoted(move_to)))
+        _check_answer(server.uid("MOVE", number, _quote_folder(move_to)))
     else:  # a crash in between moves and reads the mail twice
-        _answer(server.uid("COPY", number, _quoted(move_to)))
-        _answer(server.uid("STORE", number, "+FLAGS.SILENT", "(\\Deleted)"))
+        _check_answer(server.uid("COPY", number, _quote_folder(move_to)))
+        _check_answer(server.uid("STORE", number, "+FLAGS.SILENT", "(\\Deleted)"))
         if "UIDPLUS" in server.capabilities:  # a plain EXPUNGE would remove everything marked as deleted by anybody
-            _answer(server.uid("EXPUNGE", number))
+            _check_answer(server.uid("EXPUNGE", number))
 
 
-def _answer(answer: tuple[str, list[Any]]) -> list[Any]:
+def _check_answer(answer: tuple[str, list[Any]]) -> list[Any]:
     status, rows = answer
     if status != "OK":
         raise imaplib.IMAP4.error(" ".join(str(row) for row in rows)[:200])
     return rows
 
 
-def _quoted(folder: str) -> str:
+def _quote_folder(folder: str) -> str:
     if re.search(r"[\x00-\x1f\x7f]", folder):
         raise MailboxError("the name of the folder is not one line")
     return '"' + folder.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _without(text: str, password: str) -> str:
+def _mask_password(text: str, password: str) -> str:
     return text.replace(password, "***") if password else text

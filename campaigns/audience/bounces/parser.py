@@ -108,11 +108,11 @@ class ParsedMail:
     reference: str = ""
 
 
-def parse(raw: bytes) -> ParsedMail:
+def parse_bounce(raw: bytes) -> ParsedMail:
     """Classify a mail. raw: as received; only the first MOST bytes are read."""
     raw = raw[:MOST]
     try:
-        found = _parsed(read_mail(raw))
+        found = _parse_parts(read_mail(raw))
     except Exception:  # the standard library and flufl.bounce raise many errors for malformed mails
         return ParsedMail("not_a_report")
     if found.what in ("auto_reply", "not_a_report"):
@@ -129,46 +129,46 @@ def read_mail(raw: bytes) -> Message:
     return message_from_bytes(BLANK_LINES.sub(b"\r\n\r\n", raw), policy=SHORT)
 
 
-def _parsed(mail: Message) -> ParsedMail:
+def _parse_parts(mail: Message) -> ParsedMail:
     parts = [part for _, part in zip(range(MOST_PARTS), walk_parts(mail), strict=False)]
     types = {part.get_content_type(): part for part in reversed(parts)}
     if status := next((types[name] for name in STATUS if name in types), None):
-        return _of_status(status, parts)
+        return _classify_status(status, parts)
     if feedback := types.get("message/feedback-report"):
-        return _of_feedback(feedback)
-    inside = [one for part in parts if part.get_content_type() == "message/rfc822" for one in _inside(part)]
-    if any(_header(part, "X-HmXmrOriginalRecipient") for part in inside):  # Outlook.com's feedback is not ARF
+        return _classify_feedback(feedback)
+    inside = [one for part in parts if part.get_content_type() == "message/rfc822" for one in _inner_mails(part)]
+    if any(_header_text(part, "X-HmXmrOriginalRecipient") for part in inside):  # Outlook.com's feedback is not ARF
         return ParsedMail(MessageEvent.Kind.COMPLAINT, note="abuse")
     failed = bool(mail.get("X-Failed-Recipients"))
     if not failed and _is_auto_reply(mail):
         return ParsedMail("auto_reply")
-    return _of_text(mail, parts, failed)
+    return _classify_text(mail, parts, failed)
 
 
 def walk_parts(mail: Message) -> Iterator[Message]:
     """Yield the mail and its parts, but not those of the original mail."""
     yield mail
     if mail.get_content_type() not in (*ORIGINALS, *STATUS) and mail.is_multipart():
-        for part in _inside(mail):
+        for part in _inner_mails(mail):
             yield from walk_parts(part)
 
 
-def _inside(mail: Message) -> list[Message]:
+def _inner_mails(mail: Message) -> list[Message]:
     payload: Any = mail.get_payload()
     return [part for part in payload if isinstance(part, Message)] if isinstance(payload, list) else []
 
 
 def decode_subject(mail: Message) -> str:
     """Return the subject in one line, with its encoded words (RFC 2047) as they are shown."""
-    given = _header(mail, "Subject")
+    given = _header_text(mail, "Subject")
     with suppress(HeaderParseError, LookupError, UnicodeError, ValueError):
         given = str(make_header(decode_header(given)))
     return _one_line(given)
 
 
-def _of_status(part: Message, parts: list[Message]) -> ParsedMail:
+def _classify_status(part: Message, parts: list[Message]) -> ParsedMail:
     """Classify a DSN by the first recipient that failed; if none did, report whether one is delayed."""
-    blocks = list(islice(_blocks(part), MOST_BLOCKS))
+    blocks = list(islice(_status_blocks(part), MOST_BLOCKS))
     actions = [_action(block) for block in blocks]
     failed = [
         block for block, action in zip(blocks, actions, strict=True) if action.startswith(("fail", "error"))
@@ -177,28 +177,30 @@ def _of_status(part: Message, parts: list[Message]) -> ParsedMail:
     if not failed and not delayed:
         return ParsedMail("other_report")
     block = (failed or delayed)[0]
-    status, said = _header(block, "Status"), _one_line(_header(block, "Diagnostic-Code"))
+    status, said = _header_text(block, "Status"), _one_line(_header_text(block, "Diagnostic-Code"))
     said = re.sub(r"^[\w-]{1,20};\s*", "", said)
-    text = said[:MOST_TEXT] if len(said) > 10 else f"{said} {_text(parts)}"  # some give the reason in prose only
-    kind, code = kinds.of_bounce(status, text)
-    return ParsedMail(kind if failed else "delayed", code, _note(said or text))
+    text = (
+        said[:MOST_TEXT] if len(said) > 10 else f"{said} {_find_first_text(parts)}"
+    )  # some give the reason in prose only
+    kind, code = kinds.classify_bounce(status, text)
+    return ParsedMail(kind if failed else "delayed", code, _note_text(said or text))
 
 
 def _action(block: Message) -> str:
     """Return the action of a recipient's block, by its status where the action is missing."""
     action = _token(block, "Action")
     by_class = {"5": "failed", "4": "delayed"}
-    return action or by_class.get(_header(block, "Status").strip()[:1], "")
+    return action or by_class.get(_header_text(block, "Status").strip()[:1], "")
 
 
 def _token(block: Message, name: str) -> str:
     """Return a field without the comments that may stand around its word."""
-    return COMMENT.sub("", _header(block, name)).strip().lower()
+    return COMMENT.sub("", _header_text(block, name)).strip().lower()
 
 
-def _blocks(part: Message) -> Iterator[Message]:
+def _status_blocks(part: Message) -> Iterator[Message]:
     payload: Any = part.get_payload()
-    if _header(part, "Content-Transfer-Encoding").strip().lower() == "base64":
+    if _header_text(part, "Content-Transfer-Encoding").strip().lower() == "base64":
         payload = _unpacked(payload)
         for block in re.split(r"\r?\n(?:\r?\n)+", payload):
             yield message_from_bytes(block.encode(), policy=SHORT)
@@ -208,7 +210,7 @@ def _blocks(part: Message) -> Iterator[Message]:
                 yield from one.get_payload()
             yield one
     else:
-        for block in re.split(r"\r?\n\r?\n", _decoded(part)):
+        for block in re.split(r"\r?\n\r?\n", _decode_part(part)):
             yield message_from_bytes(block.encode(), policy=SHORT)
 
 
@@ -222,9 +224,9 @@ def _unpacked(payload: Any) -> str:
         return ""
 
 
-def _of_feedback(part: Message) -> ParsedMail:
+def _classify_feedback(part: Message) -> ParsedMail:
     """Classify feedback by its type; types outside WISHES do not express the recipient's wish."""
-    for block in islice(_blocks(part), MOST_BLOCKS):
+    for block in islice(_status_blocks(part), MOST_BLOCKS):
         kind = _token(block, "Feedback-Type")
         if kind:
             return ParsedMail(WISHES[kind], note=kind) if kind in WISHES else ParsedMail("other_report")
@@ -233,36 +235,36 @@ def _of_feedback(part: Message) -> ParsedMail:
 
 def _is_auto_reply(mail: Message) -> bool:
     submitted, subject = _token(mail, "Auto-Submitted"), decode_subject(mail)
-    if submitted.startswith(("auto-replied", "auto-notified")) or "auto_reply" in _header(mail, "Precedence"):
+    if submitted.startswith(("auto-replied", "auto-notified")) or "auto_reply" in _header_text(mail, "Precedence"):
         return True
     if AUTO_SUBJECT.search(subject):
         return True
     named = any(mail.get(name) for name in AUTO_HEADERS)
     generated = submitted.startswith("auto-generated") and not RETURNED.search(subject)
-    return (named or generated) and not _from_daemon(mail)
+    return (named or generated) and not _is_from_daemon(mail)
 
 
-def _from_daemon(mail: Message) -> bool:
-    return DAEMONS.match(parseaddr(_header(mail, "From"))[1].partition("@")[0]) is not None
+def _is_from_daemon(mail: Message) -> bool:
+    return DAEMONS.match(parseaddr(_header_text(mail, "From"))[1].partition("@")[0]) is not None
 
 
-def _of_text(mail: Message, parts: list[Message], failed: bool) -> ParsedMail:
+def _classify_text(mail: Message, parts: list[Message], failed: bool) -> ParsedMail:
     """Classify a server's prose, if a mail server wrote it or the subject says so."""
     subject = decode_subject(mail)
-    if not failed and not (_from_daemon(mail) or RETURNED.search(subject)):
+    if not failed and not (_is_from_daemon(mail) or RETURNED.search(subject)):
         return ParsedMail("not_a_report")
-    text = _text(parts)
+    text = _find_first_text(parts)
     copy = COPY.search(text, 1)
     said = text[: copy.start()] if copy else text
-    kind, code = kinds.of_bounce("", said)
+    kind, code = kinds.classify_bounce("", said)
     if WARNING.search(subject) or WARNING.search(said):
-        return ParsedMail("delayed", code, _note(_reason(said)))
+        return ParsedMail("delayed", code, _note_text(_text_with_code(said)))
     replied = REPLY.match(subject) is not None
     if (replied or not code) and not failed and not _known_form(mail, text):
         return ParsedMail("not_a_report")
-    if kind == MessageEvent.Kind.HARD_BOUNCE and "." not in code and not failed and not _from_daemon(mail):
+    if kind == MessageEvent.Kind.HARD_BOUNCE and "." not in code and not failed and not _is_from_daemon(mail):
         kind = MessageEvent.Kind.SOFT_BOUNCE  # a person may have written these words
-    return ParsedMail(kind, code, _note(_reason(said)))
+    return ParsedMail(kind, code, _note_text(_text_with_code(said)))
 
 
 def _known_form(mail: Message, text: str) -> bool:
@@ -272,13 +274,13 @@ def _known_form(mail: Message, text: str) -> bool:
     """
     short = Message()
     for name in ("From", "Subject"):
-        short[name] = _one_line(_header(mail, name))
+        short[name] = _one_line(_header_text(mail, name))
     short.set_payload(text.encode("ascii", "replace").decode("ascii"))
     temporary, permanent = all_failures(short)
     return bool(temporary or permanent)
 
 
-def _text(parts: list[Message]) -> str:
+def _find_first_text(parts: list[Message]) -> str:
     """Return the beginning of the mail's first text part."""
     for part in parts:
         if part.get_content_type() in ("text/plain", "text/html") and not part.is_multipart():
@@ -289,13 +291,13 @@ def _text(parts: list[Message]) -> str:
     return ""
 
 
-def _reason(text: str) -> str:
+def _text_with_code(text: str) -> str:
     """Return the text from the first line with a code on; without a code, all of it."""
     found = kinds.BASIC.search(text) or kinds.ENHANCED.search(text)
     return text[text.rfind("\n", 0, found.start()) + 1 :] if found else text
 
 
-def _decoded(part: Message) -> str:
+def _decode_part(part: Message) -> str:
     payload: Any = part.get_payload(decode=True)
     if not isinstance(payload, bytes):
         return ""
@@ -317,7 +319,7 @@ def decode_text(part: Message) -> str:
         return payload.decode("utf-8", "replace")
 
 
-def _header(mail: Message, name: str) -> str:
+def _header_text(mail: Message, name: str) -> str:
     return str(mail.get(name) or "")
 
 
@@ -325,5 +327,5 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _note(text: str) -> str:
+def _note_text(text: str) -> str:
     return _one_line("".join(sign if sign.isprintable() or sign.isspace() else "\ufffd" for sign in text))[:255]

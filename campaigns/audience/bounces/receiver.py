@@ -64,7 +64,7 @@ class InboundHandler:
     ) -> str:
         if envelope.rcpt_tos:
             return "452 4.5.3 One recipient at a time"
-        if not await self._in_thread(self._mailboxes.wants, address):
+        if not await self._call_in_thread(self._mailboxes.wants_address, address):
             self._refused += 1
             return server.refused() if isinstance(server, _Bounded) else NOBODY
         if await self._exceeds_share(address):
@@ -80,17 +80,17 @@ class InboundHandler:
         if len(self.open) <= half:
             return False
         of_all = {str(id(one)): one.envelope.rcpt_tos[0] for one in self.open if one.envelope and one.envelope.rcpt_tos}
-        sponsors = await self._in_thread(inbound.find_sponsors, {**of_all, "": address})
+        sponsors = await self._call_in_thread(inbound.find_sponsors, {**of_all, "": address})
         return "" in sponsors and Counter(sponsors.values())[sponsors[""]] > half
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:
         assert isinstance(envelope.content, bytes)
         null_sender = envelope.mail_from == NULL_SENDER
         mail = InboundMail(envelope.content, tuple(envelope.rcpt_tos), null_sender, datetime.now(UTC))
-        taken = await self._in_thread(inbound.take, mail, "receiver")
+        taken = await self._call_in_thread(inbound.store_mail, mail, "receiver")
         log.info("a mail came back: %s", taken.what)
         if taken.calls:
-            await self._in_thread(self._notify)
+            await self._call_in_thread(self._notify)
         return "250 2.0.0 OK"
 
     async def handle_exception(self, error: Exception) -> str:
@@ -111,12 +111,12 @@ class InboundHandler:
             mails, self._refused = self._refused, 0
             try:
                 if mails:
-                    await self._in_thread(inbound.count, "refused", mails)
+                    await self._call_in_thread(inbound.count_mails, "refused", mails)
             except Error as error:
                 self._refused += mails
                 alarms.REFUSALS_NOT_COUNTED.log(log, type(error).__name__, error)
 
-    async def _in_thread(self, function: Callable[..., HandlerResult], *given: Any) -> HandlerResult:
+    async def _call_in_thread(self, function: Callable[..., HandlerResult], *given: Any) -> HandlerResult:
         return await asyncio.to_thread(self._threads.run_function, function, *given)
 
 
@@ -172,14 +172,14 @@ class _Bounded:
             await self.push("501 5.5.4 DATA has no argument")
             return
         await self.push("354 End with a dot on a line of its own")
-        self.envelope.content, size = await self._content()
+        self.envelope.content, size = await self._read_bounded()
         try:
             status = await self.event_handler.handle_DATA(self, None, self.envelope) if size <= LARGEST else TOO_LARGE  # type: ignore[arg-type]
         finally:
             self._set_post_data_state()  # type: ignore[attr-defined]
         await self.push(status)
 
-    async def _content(self) -> tuple[bytes, int]:
+    async def _read_bounded(self) -> tuple[bytes, int]:
         """Return the beginning of the mail, and its full size."""
         kept, size, new_line = bytearray(), 0, True
         while True:
@@ -216,7 +216,7 @@ class BoundedLmtp(_Bounded, LMTP):
     """The server for our own mail server in front."""
 
 
-async def listen(
+async def listen_for_mail(
     protocol: str, host: str, port: int, notify: Callable[[], None]
 ) -> tuple[asyncio.Server, InboundHandler]:
     """Start listening. protocol: smtp or lmtp; port 0: any. Raises OSError."""
@@ -229,12 +229,12 @@ async def listen(
     return await loop.create_server(lambda: make(loop=loop), host, port), handler
 
 
-async def run(protocol: str, host: str, port: int, notify: Callable[[], None]) -> None:
+async def run_receiver(protocol: str, host: str, port: int, notify: Callable[[], None]) -> None:
     """Listen until SIGTERM or SIGINT."""
     over = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, over.set)
-    server, handler = await listen(protocol, host, port, notify)
+    server, handler = await listen_for_mail(protocol, host, port, notify)
     log.info("bounces are taken at %s://%s:%s", protocol, host, port)
     signs = asyncio.create_task(liveness.show_in_loop("bounces", settings.MAILHUB_HOME))
     await over.wait()

@@ -79,8 +79,8 @@ def read_reply(raw: bytes) -> MailReply:
     raw = raw[:MOST]
     try:
         mail = read_mail(raw)
-        subject, named = decode_subject(mail), _first_reference(mail)
-        sender, text = parseaddr(str(mail.get("From") or ""))[1], _text(mail)
+        subject, named = decode_subject(mail), _find_own_reference(mail)
+        sender, text = parseaddr(str(mail.get("From") or ""))[1], _find_reply_text(mail)
         id = str(mail.get("Message-ID") or "").strip().encode(errors="replace") or raw
     except Exception:  # the standard library raises many errors for malformed mails
         subject, named, sender, text, id = "", "", "", raw.decode("utf-8", "replace")[:MOST_TEXT], raw
@@ -91,14 +91,14 @@ def read_reply(raw: bytes) -> MailReply:
     )
 
 
-def _first_reference(mail: Message) -> str:
+def _find_own_reference(mail: Message) -> str:
     """Return our reference from In-Reply-To, else the last one in References."""
     answered = OURS.search(str(mail.get("In-Reply-To") or ""))
     found = [answered[1]] if answered else OURS.findall(str(mail.get("References") or ""))
     return found[-1].lower() if found else ""
 
 
-def _text(mail: Message) -> str:
+def _find_reply_text(mail: Message) -> str:
     """Return the text of the first part with some, attachments apart; prefers plain text to HTML."""
     parts = [part for _, part in zip(range(MOST_PARTS), walk_parts(mail), strict=False)]
     for kind in ("text/plain", "text/html"):

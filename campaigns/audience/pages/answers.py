@@ -32,11 +32,11 @@ DONE = {
 
 @page(LOOK)
 @require_GET
-def index(request: HttpRequest) -> HttpResponse:
+def list_answers_page(request: HttpRequest) -> HttpResponse:
     """Show the unread answers to the user's sponsors, the oldest first, or decided ones, the latest first."""
     state = request.GET.get("state", "")
     state = state if state in STATES else "unread"
-    rows = unread_answers.of_state(RecipientAnswer.objects.of_sponsors(sponsor_ids_of(request.user)), state)
+    rows = unread_answers.filter_by_state(RecipientAnswer.objects.of_sponsors(sponsor_ids_of(request.user)), state)
     after = request.GET.get("after", "")
     if after.isdecimal() and len(after) < 19:
         rows = rows.filter(**{"pk__gt" if state == "unread" else "pk__lt": int(after)})
@@ -58,7 +58,7 @@ def index(request: HttpRequest) -> HttpResponse:
 
 @page(CHANGE)
 @require_POST
-def decide(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
+def decide_answer(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
     """Decide about an answer, once; a second press, or a second person, changes nothing."""
     if verb not in DECISIONS:
         raise Http404

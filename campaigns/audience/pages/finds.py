@@ -14,7 +14,7 @@ from campaigns.models.campaigns import sponsor_ids_of
 
 @page(LOOK, "campaigns.see_recipients")
 @require_http_methods(["GET", "HEAD", "POST"])
-def index(request: HttpRequest) -> HttpResponse:
+def show_find_page(request: HttpRequest) -> HttpResponse:
     """Show the search box and the result."""
     number = request.GET.get("message", "")
     text = request.POST.get("what", "")[: finding.LONGEST + 1]

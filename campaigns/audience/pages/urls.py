@@ -7,7 +7,7 @@ from campaigns.audience.pages import answers, finds
 
 def urls() -> list[URLPattern]:
     return [
-        path("find/", finds.index, name="find"),
-        path("answers/", answers.index, name="answers"),
-        path("answers/<int:pk>/<slug:verb>/", answers.decide, name="answer-decide"),
+        path("find/", finds.show_find_page, name="find"),
+        path("answers/", answers.list_answers_page, name="answers"),
+        path("answers/<int:pk>/<slug:verb>/", answers.decide_answer, name="answer-decide"),
     ]

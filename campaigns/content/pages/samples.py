@@ -67,28 +67,30 @@ class SampleLetter:
 def sample_of(channel: str, content: TemplateContent, posted: Mapping[str, str], recipient: str = "") -> SampleLetter:
     """Return the letter with the posted samples; a field without one shows its own name."""
     try:
-        compiled = versions.check(channel, content)
+        compiled = versions.check_content(channel, content)
     except TemplateError as error:
         return SampleLetter(fault=str(error))
     named = sorted(compiled.fields | compiled.optional)
     needed = compiled.fields
-    fields = [SampleField(name, _sample(name, name in needed, posted), name in needed) for name in named]
-    values = {one.name: _value(one.sample) for one in fields if one.sample or one.needed}
+    fields = [SampleField(name, _sample_value(name, name in needed, posted), name in needed) for name in named]
+    values = {one.name: _parse_sample(one.sample) for one in fields if one.sample or one.needed}
     campaign = Campaign(html=content.html, headers=[list(one) for one in content.headers])
     links = links_of(campaign, channel, {"headers"}, None)
     try:
-        letter = previews.letters(campaign, compiled, links, [(recipient or RECIPIENTS[channel], values)], 1)[0]
+        letter = previews.render_first_letters(
+            campaign, compiled, links, [(recipient or RECIPIENTS[channel], values)], 1
+        )[0]
     except BadInput as error:
         return SampleLetter(fault=str(error), fields=fields)
     counted = segments(letter.body) if channel == Vendor.Channel.SMS else 0
     return SampleLetter(letter, content.html, fields=fields, segments=counted)
 
 
-def _sample(name: str, needed: bool, posted: Mapping[str, str]) -> str:
+def _sample_value(name: str, needed: bool, posted: Mapping[str, str]) -> str:
     return posted.get(f"{PREFIX}{name}", f"[{name}]" if needed else "")[:LONGEST]
 
 
-def _value(sample: str) -> Any:
+def _parse_sample(sample: str) -> Any:
     """Parse lists and objects written as JSON; leave any other sample a text."""
     if sample.lstrip().startswith(("{", "[")):
         try:

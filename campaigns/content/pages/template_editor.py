@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
 
 from campaigns.content.pages.samples import sample_of
-from campaigns.content.pages.templates import ADD, CHANGE, mine, version_of
+from campaigns.content.pages.templates import ADD, CHANGE, version_of, visible_template
 from campaigns.content.template_versions import comparing, versions
 from campaigns.content.template_versions.versions import TemplateContent
 from campaigns.doors import labels
@@ -61,7 +61,7 @@ class ContentForm(forms.Form):
     remark = forms.CharField(label=gettext_lazy("What is new in this version?"), required=False, max_length=255)
     based_on = forms.IntegerField(min_value=0, max_value=2**31 - 1, widget=forms.HiddenInput)
 
-    def content(self) -> TemplateContent:
+    def given_content(self) -> TemplateContent:
         """Return the content. Raises TemplateError."""
         given = self.cleaned_data
         lines = [line for line in given["headers"].splitlines() if line.strip()]
@@ -85,29 +85,31 @@ class NewTemplateForm(ContentForm):
 
 @page(ADD)
 @require_http_methods(["GET", "POST"])
-def new(request: HttpRequest) -> HttpResponse:
+def new_template(request: HttpRequest) -> HttpResponse:
     """Create a template with its first version."""
     form = NewTemplateForm(request.POST or None, user=request.user, initial={"based_on": 0})
-    return _edited(request, None, form)
+    return _edit_content(request, None, form)
 
 
 @page(CHANGE)
 @require_http_methods(["GET", "POST"])
-def edit(request: HttpRequest, pk: int) -> HttpResponse:
+def edit_template(request: HttpRequest, pk: int) -> HttpResponse:
     """Edit the next version, starting from the newest or from the one the URL names."""
-    row = mine(request, pk)
+    row = visible_template(request, pk)
     newest = versions.newest_of([row])[row.pk].number
-    return _edited(request, row, ContentForm(request.POST or None, initial=_begun(row, newest, request)))
+    return _edit_content(
+        request, row, ContentForm(request.POST or None, initial=_initial_content(row, newest, request))
+    )
 
 
-def _begun(row: Template, newest: int, request: HttpRequest) -> dict[str, Any]:
+def _initial_content(row: Template, newest: int, request: HttpRequest) -> dict[str, Any]:
     says = versions.content_of(version_of(row, request.GET.get("from") or newest))
     headers = "\n".join(f"{name}: {value}" for name, value in says.headers)
     facts = {"subject": says.subject, "body": says.body, "html": says.html, "text": says.text}
     return {**facts, "headers": headers, "based_on": newest}
 
 
-def _edited(request: HttpRequest, row: Template | None, form: ContentForm) -> HttpResponse:
+def _edit_content(request: HttpRequest, row: Template | None, form: ContentForm) -> HttpResponse:
     facts: dict[str, Any] = {"form": form, "template": row, "fields": [f"{{{{ {RECIPIENT} }}}}"]}
     status = 200
     if request.method == "POST":
@@ -115,36 +117,36 @@ def _edited(request: HttpRequest, row: Template | None, form: ContentForm) -> Ht
         if form.is_valid():
             channel = row.channel if row else form.cleaned_data["channel"]
             try:
-                content = form.content()
+                content = form.given_content()
                 if "preview" not in request.POST:
-                    return _saved(request, row, form, channel, content)
+                    return _save_version(request, row, form, channel, content)
                 facts["preview"] = sample_of(channel, content, request.POST.dict())
                 status = 200
             except (TemplateError, versions.TemplateRefused) as error:
                 facts["fault"] = str(error)
             except versions.NewerVersion as error:
-                facts |= _both(row, form, content, error.newest)
+                facts |= _show_newer_version(row, form, content, error.newest)
                 status = 409
     answer = render(request, "owners/templates/edit.html", facts, status=status)
     return guarded(answer)
 
 
-def _saved(
+def _save_version(
     request: HttpRequest, row: Template | None, form: ContentForm, channel: str, content: TemplateContent
 ) -> HttpResponse:
     given = form.cleaned_data
     sponsor_id, name = (row.sponsor_id, row.name) if row else (given["sponsor"].pk, given["name"])
-    added = versions.add(sponsor_id, name, channel, content, actor(request), given["remark"], given["based_on"])
+    added = versions.add_version(sponsor_id, name, channel, content, actor(request), given["remark"], given["based_on"])
     said = _("Version %(number)s of “%(name)s” is stored.") if added.new else _("“%(name)s” says that already.")
     messages.success(request, said % {"number": added.version.number, "name": name})
     return redirect("template", added.version.template_id)
 
 
-def _both(
+def _show_newer_version(
     row: Template | None, form: ContentForm, content: TemplateContent, newest: TemplateVersion | None
 ) -> dict[str, Any]:
     """Return the newer version next to the one to save; the next save starts from the newer."""
     if newest is None or row is None:
         return {"taken": newest}
     form.data = {**form.data.dict(), "based_on": str(newest.number)}  # type: ignore[attr-defined]
-    return {"newer": newest, "parts": comparing.differences(versions.content_of(newest), content)}
+    return {"newer": newest, "parts": comparing.find_differences(versions.content_of(newest), content)}

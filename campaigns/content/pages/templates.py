@@ -20,7 +20,7 @@ LOOK, ADD, CHANGE = "campaigns.view_template", "campaigns.add_template", "campai
 WITHOUT_TEXTS = ("subject", "body", "text", "headers")
 
 
-def mine(request: HttpRequest, pk: int) -> Template:
+def visible_template(request: HttpRequest, pk: int) -> Template:
     """Return the template, if it belongs to the user's sponsors. Raises Http404."""
     rows = Template.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor")
     return get_object_or_404(rows, pk=pk)
@@ -36,7 +36,7 @@ def version_of(template: Template, number: str | int) -> TemplateVersion:
 
 @page(LOOK)
 @require_GET
-def index(request: HttpRequest) -> HttpResponse:
+def list_templates_page(request: HttpRequest) -> HttpResponse:
     """Show the templates of the user's sponsors, either those in use or the archived ones."""
     archived = "archived" in request.GET
     rows = Template.objects.of_sponsors(sponsors_of(request.user)).filter(archived_at__isnull=not archived)
@@ -48,16 +48,16 @@ def index(request: HttpRequest) -> HttpResponse:
 
 @page(LOOK)
 @require_http_methods(["GET", "POST"])
-def template(request: HttpRequest, pk: int, number: int | None = None) -> HttpResponse:
+def show_template(request: HttpRequest, pk: int, number: int | None = None) -> HttpResponse:
     """Show a template: one version as a letter with sample values, and all versions with their use.
 
     The samples are posted, because logs contain URLs.
     """
-    row = mine(request, pk)
+    row = visible_template(request, pk)
     some = Paginator(row.versions.defer(*WITHOUT_TEXTS), EACH_PAGE).get_page(request.GET.get("page"))
     newest = versions.newest_of([row])[row.pk]
     shown = version_of(row, number or newest.number)
-    used = versions.uses(some.object_list)
+    used = versions.campaign_uses(some.object_list)
     return guarded(
         render(
             request,
@@ -79,13 +79,13 @@ def template(request: HttpRequest, pk: int, number: int | None = None) -> HttpRe
 
 @page(LOOK)
 @require_GET
-def differences(request: HttpRequest, pk: int) -> HttpResponse:
+def show_differences(request: HttpRequest, pk: int) -> HttpResponse:
     """Show the differences of two versions; by default the newest and the one before it."""
-    row = mine(request, pk)
+    row = visible_template(request, pk)
     newest = versions.newest_of([row])[row.pk].number
     new = version_of(row, request.GET.get("new") or newest)
     old = version_of(row, request.GET.get("old") or max(1, new.number - 1))
-    parts = comparing.differences(versions.content_of(old), versions.content_of(new))
+    parts = comparing.find_differences(versions.content_of(old), versions.content_of(new))
     numbers = list(row.versions.values_list("number", flat=True)[:200])
     facts = {"template": row, "old": old, "new": new, "parts": parts, "numbers": numbers}
     return render(request, "owners/templates/differences.html", facts)
@@ -95,7 +95,7 @@ def differences(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 def set_class(request: HttpRequest, pk: int) -> HttpResponseRedirect:
     """Set the class of campaigns that use the template and name none."""
-    row, chosen = mine(request, pk), request.POST.get("mail_class", "")
+    row, chosen = visible_template(request, pk), request.POST.get("mail_class", "")
     if chosen in ("", *CLASSES):
         versions.set_class(row, class_named(chosen), actor(request))
         messages.success(request, _("The class of the template “%(name)s” is kept.") % {"name": row.name})
@@ -104,19 +104,19 @@ def set_class(request: HttpRequest, pk: int) -> HttpResponseRedirect:
 
 @page(CHANGE)
 @require_POST
-def archive(request: HttpRequest, pk: int) -> HttpResponseRedirect:
+def archive_on_page(request: HttpRequest, pk: int) -> HttpResponseRedirect:
     """Archive a template: new campaigns cannot name it."""
-    row = mine(request, pk)
-    versions.archive(row, actor(request))
+    row = visible_template(request, pk)
+    versions.archive_template(row, actor(request))
     messages.success(request, _("The template “%(name)s” is archived.") % {"name": row.name})
     return redirect("templates")
 
 
 @page(CHANGE)
 @require_POST
-def restore(request: HttpRequest, pk: int) -> HttpResponseRedirect:
+def restore_on_page(request: HttpRequest, pk: int) -> HttpResponseRedirect:
     """Make an archived template usable again."""
-    row = mine(request, pk)
-    versions.restore(row, actor(request))
+    row = visible_template(request, pk)
+    versions.restore_template(row, actor(request))
     messages.success(request, _("The template “%(name)s” can be used again.") % {"name": row.name})
     return redirect("template", pk)

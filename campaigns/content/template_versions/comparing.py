@@ -29,7 +29,7 @@ class ComparedLine:
     after: int | None = None
 
     @property
-    def sign(self) -> str:
+    def line_sign(self) -> str:
         return SIGNS[self.kind]
 
 
@@ -41,22 +41,24 @@ class ComparedPart:
     lines: Sequence[ComparedLine]
 
 
-def differences(old: TemplateContent, new: TemplateContent) -> list[ComparedPart]:
+def find_differences(old: TemplateContent, new: TemplateContent) -> list[ComparedPart]:
     """Return the parts that differ; [] if the versions are equal."""
-    before, after = _parts(old), _parts(new)
+    before, after = _content_parts(old), _content_parts(new)
     return [
-        ComparedPart(name, list(_shortened(list(_compared(before[name], after[name])))))
+        ComparedPart(name, list(_shorten_equal_lines(list(_compare_lines(before[name], after[name])))))
         for name in before
         if before[name] != after[name]
     ]
 
 
-def as_text(parts: Sequence[ComparedPart]) -> str:
+def comparison_as_text(parts: Sequence[ComparedPart]) -> str:
     """Format a comparison for a terminal, each line with its sign."""
-    return "\n".join("\n".join([f"{one.name}:", *(f"{line.sign} {line.text}" for line in one.lines)]) for one in parts)
+    return "\n".join(
+        "\n".join([f"{one.name}:", *(f"{line.line_sign} {line.text}" for line in one.lines)]) for one in parts
+    )
 
 
-def _parts(content: TemplateContent) -> dict[str, LineTexts]:
+def _content_parts(content: TemplateContent) -> dict[str, LineTexts]:
     return {
         "Subject": [content.subject] if content.subject else [],
         "Kind of body": ["HTML" if content.html else "Text"],
@@ -66,13 +68,13 @@ def _parts(content: TemplateContent) -> dict[str, LineTexts]:
     }
 
 
-def _compared(old: LineTexts, new: LineTexts) -> Iterator[ComparedLine]:
-    begin = _equal(old, new)
-    end = _equal(old[begin:][::-1], new[begin:][::-1])
+def _compare_lines(old: LineTexts, new: LineTexts) -> Iterator[ComparedLine]:
+    begin = _count_equal_lines(old, new)
+    end = _count_equal_lines(old[begin:][::-1], new[begin:][::-1])
     for number in range(begin):
         yield ComparedLine("same", old[number], number + 1, number + 1)
     a, b = old[begin : len(old) - end], new[begin : len(new) - end]
-    for same, a_from, a_to, b_from, b_to in _blocks(a, b):
+    for same, a_from, a_to, b_from, b_to in _equal_blocks(a, b):
         if same:
             for step in range(a_to - a_from):
                 yield ComparedLine("same", a[a_from + step], begin + a_from + step + 1, begin + b_from + step + 1)
@@ -87,13 +89,13 @@ def _compared(old: LineTexts, new: LineTexts) -> Iterator[ComparedLine]:
         yield ComparedLine("same", old[before], before + 1, after + 1)
 
 
-def _equal(old: LineTexts, new: LineTexts) -> int:
+def _count_equal_lines(old: LineTexts, new: LineTexts) -> int:
     """Return the number of equal lines at the beginning."""
     pairs = enumerate(zip(old, new, strict=False))
     return next((number for number, (a, b) in pairs if a != b), min(len(old), len(new)))
 
 
-def _blocks(a: LineTexts, b: LineTexts) -> Iterator[tuple[bool, int, int, int, int]]:
+def _equal_blocks(a: LineTexts, b: LineTexts) -> Iterator[tuple[bool, int, int, int, int]]:
     if max(len(a), len(b)) > MOST_LINES:
         yield False, 0, len(a), 0, len(b)
         return
@@ -101,7 +103,7 @@ def _blocks(a: LineTexts, b: LineTexts) -> Iterator[tuple[bool, int, int, int, i
         yield tag == "equal", a_from, a_to, b_from, b_to
 
 
-def _shortened(lines: Sequence[ComparedLine]) -> Iterator[ComparedLine]:
+def _shorten_equal_lines(lines: Sequence[ComparedLine]) -> Iterator[ComparedLine]:
     """Yield the lines without equal ones far from any difference."""
     near: set[int] = set()
     for number, line in enumerate(lines):

@@ -85,7 +85,7 @@ def content_of(version: TemplateVersion) -> TemplateContent:
     return TemplateContent(version.subject, version.body, version.html, version.text, headers)
 
 
-def check(channel: str, content: TemplateContent, budget: Budget | None = None) -> Content:
+def check_content(channel: str, content: TemplateContent, budget: Budget | None = None) -> Content:
     """Compile a content as a campaign would. Raises TemplateError, and OverBudget if there is a budget."""
     for what, text in (("subject", content.subject), ("body", content.body), ("text", content.text)):
         if "\0" in text:
@@ -108,13 +108,13 @@ def check(channel: str, content: TemplateContent, budget: Budget | None = None) 
 def fields_of(version: TemplateVersion) -> tuple[list[str], list[str]]:
     """Return the required and the optional fields; none if the version does not compile any more."""
     try:
-        compiled = check(version.template.channel, content_of(version))
+        compiled = check_content(version.template.channel, content_of(version))
     except TemplateError:
         return [], []
     return sorted(compiled.fields), sorted(compiled.optional)
 
 
-def add(
+def add_version(
     sponsor_id: int,
     name: str,
     channel: str,
@@ -130,11 +130,11 @@ def add(
     TemplateRefused, NewerVersion, and OverBudget if there is a budget; then nothing is stored.
     """
     content = content.made_uniform()
-    check(channel, content, budget)
+    check_content(channel, content, budget)
     if len(remark) > 255 or not remark.replace("\n", " ").isprintable():
         raise TemplateRefused(Said("a remark is one line of at most 255 characters"))
     with transaction.atomic():
-        template = _held(sponsor_id, name, channel)
+        template = _hold_template(sponsor_id, name, channel)
         newest = template.versions.first()
         if newest and content_of(newest) == content:
             return AddedVersion(newest, new=False)
@@ -158,7 +158,7 @@ def add(
         return AddedVersion(version, new=True)
 
 
-def _held(sponsor_id: int, name: str, channel: str) -> Template:
+def _hold_template(sponsor_id: int, name: str, channel: str) -> Template:
     """Return the template, created if necessary and locked, so that versions are added one at a time."""
     made = Template(sponsor_id=sponsor_id, name=name, channel=channel)
     try:
@@ -176,7 +176,7 @@ def _held(sponsor_id: int, name: str, channel: str) -> Template:
     return template
 
 
-def find(sponsor_id: int | None, reference: str, channel: str) -> TemplateVersion:
+def find_template_version(sponsor_id: int | None, reference: str, channel: str) -> TemplateVersion:
     """Find the version for NAME or NAME@VERSION; without a number the newest. Raises TemplateRefused."""
     name, at, number = reference.rpartition("@") if "@" in reference else (reference, "", "")
     if at and not (number.isascii() and number.isdecimal() and len(number) < 10):
@@ -218,18 +218,18 @@ def _class_word(mail_class: int | None) -> str:
     return Said(MailClass(mail_class).word) if mail_class else Said(gettext_noop("by its kind"))
 
 
-def archive(template: Template, by: Actor) -> bool:
+def archive_template(template: Template, by: Actor) -> bool:
     """Archive a template: new campaigns cannot name it. Return False if it was archived already."""
-    return _archive(template, by, "archived", archived_at__isnull=True)
+    return _set_archived(template, by, "archived", archived_at__isnull=True)
 
 
-def restore(template: Template, by: Actor) -> bool:
+def restore_template(template: Template, by: Actor) -> bool:
     """Make an archived template usable again. Return False if it was not archived."""
-    return _archive(template, by, "restored", archived_at__isnull=False)
+    return _set_archived(template, by, "restored", archived_at__isnull=False)
 
 
 @transaction.atomic
-def _archive(template: Template, by: Actor, what: str, **was: Any) -> bool:
+def _set_archived(template: Template, by: Actor, what: str, **was: Any) -> bool:
     at = timezone.now() if what == "archived" else None
     if not Template.objects.filter(pk=template.pk, **was).update(archived_at=at):
         return False
@@ -248,7 +248,7 @@ CROSS JOIN LATERAL (
 """
 
 
-def uses(versions: Iterable[TemplateVersion]) -> dict[int, VersionUse]:
+def campaign_uses(versions: Iterable[TemplateVersion]) -> dict[int, VersionUse]:
     """Return the campaigns' use of these versions, by id; unused versions are missing."""
     with connection.cursor() as cursor:
         cursor.execute(USES, [[version.pk for version in versions], MOST_USES])

@@ -38,15 +38,15 @@ class AcceptedRequest:
     replayed: bool = False
 
 
-def accept(order: SendOrder) -> AcceptedRequest:
+def accept_order(order: SendOrder) -> AcceptedRequest:
     """Store the order. Raises Problem, HealthStoreUnreachable or database errors; then nothing was stored."""
     accepted = _batcher.ask(order)
     if accepted is None:
-        return replay(order.caller.sponsor_id, order.caller.test, order.idempotency_key, order.fingerprint)
+        return replay_answer(order.caller.sponsor_id, order.caller.test, order.idempotency_key, order.fingerprint)
     return accepted
 
 
-def replay(sponsor_id: int, test: bool, key: str, fingerprint: bytes) -> AcceptedRequest:
+def replay_answer(sponsor_id: int, test: bool, key: str, fingerprint: bytes) -> AcceptedRequest:
     """Return the first answer for this key. Raises Problem if it is still being stored or had another body."""
     first = Session.objects.filter(sponsor=sponsor_id, test=test, idempotency_key=key).first()
     if first is None:
@@ -57,18 +57,18 @@ def replay(sponsor_id: int, test: bool, key: str, fingerprint: bytes) -> Accepte
     return AcceptedRequest(first.name, first.answer, replayed=True)
 
 
-def admit(order: SendOrder, known: dict[int, HealthStatus] | None = None) -> VendorSnapshot:
+def admit_order(order: SendOrder, known: dict[int, HealthStatus] | None = None) -> VendorSnapshot:
     """Return the order's first vendor that accepts work. Raises Problem with the shortest Retry-After if none does."""
     refusals: list[Problem] = []
     for vendor in order.vendors:
-        refusal = _refusal(vendor, {} if known is None else known)
+        refusal = _refusal_of_vendor(vendor, {} if known is None else known)
         if refusal is None:
             return vendor
         refusals.append(refusal)
     raise min(refusals, key=lambda problem: int(problem.headers["Retry-After"]))
 
 
-def _refusal(vendor: VendorSnapshot, known: dict[int, HealthStatus]) -> Problem | None:
+def _refusal_of_vendor(vendor: VendorSnapshot, known: dict[int, HealthStatus]) -> Problem | None:
     if vendor.paused is not None:
         return Problem("vendor-paused", f"{vendor.slug}: {vendor.paused}", retry_after=vendor.policy.retry_after)
     status = known.get(vendor.id) or health.health_store(settings.REDIS_URL).admit(vendor.id, vendor.policy)
@@ -82,19 +82,19 @@ def _refusal(vendor: VendorSnapshot, known: dict[int, HealthStatus]) -> Problem 
     return Problem("vendor-unhealthy", detail, retry_after=status.seconds, service=facts)
 
 
-def _serve(orders: Sequence[SendOrder]) -> list["AcceptedRequest | Exception | None"]:
+def _serve_batch(orders: Sequence[SendOrder]) -> list["AcceptedRequest | Exception | None"]:
     """Serve a batch. None stands for an earlier request with the same idempotency key."""
     known: dict[int, HealthStatus] = {}
-    left = _counted(orders)
-    admitted = [_admitted(order, left, known) for order in orders]
+    left = _count_per_key(orders)
+    admitted = [_admit_counted(order, left, known) for order in orders]
     admissible = [
         (order, vendor) for order, vendor in zip(orders, admitted, strict=True) if isinstance(vendor, VendorSnapshot)
     ]
-    stored = iter(_store(admissible) if admissible else [])
+    stored = iter(_store_admitted(admissible) if admissible else [])
     return [next(stored) if isinstance(vendor, VendorSnapshot) else vendor for vendor in admitted]
 
 
-def _counted(orders: Sequence[SendOrder]) -> dict[int, int]:
+def _count_per_key(orders: Sequence[SendOrder]) -> dict[int, int]:
     """Return how many requests of each API key may be served."""
     asked: dict[tuple[int, int], int] = {}
     for order in orders:
@@ -106,26 +106,28 @@ def _counted(orders: Sequence[SendOrder]) -> dict[int, int]:
     return left
 
 
-def _admitted(order: SendOrder, left: dict[int, int], known: dict[int, HealthStatus]) -> VendorSnapshot | Problem:
+def _admit_counted(order: SendOrder, left: dict[int, int], known: dict[int, HealthStatus]) -> VendorSnapshot | Problem:
     caller = order.caller
     try:
         if not left[caller.key_id]:
             raise rate_limits.refusal(caller.key_id, caller.requests_per_minute)
         left[caller.key_id] -= 1
-        return admit(order, known)
+        return admit_order(order, known)
     except Problem as problem:
         return problem
 
 
-def _store(admissible: Sequence[tuple[SendOrder, VendorSnapshot]]) -> list["AcceptedRequest | Exception | None"]:
+def _store_admitted(
+    admissible: Sequence[tuple[SendOrder, VendorSnapshot]],
+) -> list["AcceptedRequest | Exception | None"]:
     known: dict[object, Forecast] = {}  # one forecast for equal orders of a batch
-    requests = [order.request(vendor, _forecast(order, vendor, known)) for order, vendor in admissible]
+    requests = [order.make_request(vendor, _forecast_order(order, vendor, known)) for order, vendor in admissible]
     notifier.check()
     stored = [
-        one if isinstance(one, Exception) else _stored(order, vendor, request, one)
+        one if isinstance(one, Exception) else _accepted_or_problem(order, vendor, request, one)
         for (order, vendor), request, one in zip(admissible, requests, _stored_rows(requests), strict=True)
     ]
-    _notify(
+    _notify_vendors(
         vendor
         for (order, vendor), one in zip(admissible, stored, strict=True)
         if isinstance(one, AcceptedRequest) and not order.send_at and order.route_id is None
@@ -133,12 +135,12 @@ def _store(admissible: Sequence[tuple[SendOrder, VendorSnapshot]]) -> list["Acce
     return stored
 
 
-def _notify(vendors: Iterable[VendorSnapshot]) -> None:
+def _notify_vendors(vendors: Iterable[VendorSnapshot]) -> None:
     for vendor_id, slug in {(vendor.id, vendor.slug) for vendor in vendors}:
-        notifier.notifier.notify(vendor_id, slug)
+        notifier.notifier.notify_soon(vendor_id, slug)
 
 
-def _forecast(order: SendOrder, vendor: VendorSnapshot, known: dict[object, Forecast]) -> Forecast:
+def _forecast_order(order: SendOrder, vendor: VendorSnapshot, known: dict[object, Forecast]) -> Forecast:
     if order.hours:
         return forecasts.of_hours(order.hours)
     sponsor = order.caller.sponsor_id
@@ -152,22 +154,22 @@ def _forecast(order: SendOrder, vendor: VendorSnapshot, known: dict[object, Fore
 def _stored_rows(requests: list[Request]) -> "list[Stored | Exception]":
     """Store all in one statement, except letters to oneself. If one request makes it fail, store each separately."""
     others = [request for request in requests if not request.to_oneself]
-    together = iter(_together(others) if others else [])
-    return [_alone(request) if request.to_oneself else next(together) for request in requests]
+    together = iter(_store_together(others) if others else [])
+    return [_store_alone(request) if request.to_oneself else next(together) for request in requests]
 
 
-def _together(requests: list[Request]) -> "list[Stored | Exception]":
+def _store_together(requests: list[Request]) -> "list[Stored | Exception]":
     try:
-        return list(accepting.store(requests))
+        return list(accepting.store_requests(requests))
     except SINGLE:
         if len(requests) == 1:
             raise
-    return [_alone(request) for request in requests]
+    return [_store_alone(request) for request in requests]
 
 
-def _alone(request: Request) -> "Stored | Exception":
+def _store_alone(request: Request) -> "Stored | Exception":
     try:
-        return accepting.store([request])[0]
+        return accepting.store_requests([request])[0]
     except TooManyToOneself as error:
         wait = (error.again - datetime.now(UTC)).total_seconds()
         return Problem("rate-limited", str(error), retry_after=wait)
@@ -175,7 +177,7 @@ def _alone(request: Request) -> "Stored | Exception":
         return error
 
 
-def _stored(
+def _accepted_or_problem(
     order: SendOrder, vendor: VendorSnapshot, request: Request, stored: Stored
 ) -> AcceptedRequest | Problem | None:
     if stored.refusal:
@@ -191,4 +193,4 @@ def _stored(
     return AcceptedRequest(f"ses_{request.session.hex}", request.answer)
 
 
-_batcher: Batcher[SendOrder, AcceptedRequest | None] = Batcher(_serve)
+_batcher: Batcher[SendOrder, AcceptedRequest | None] = Batcher(_serve_batch)

@@ -19,7 +19,7 @@ from campaigns.engine.routes import entries
 from campaigns.lists import estimates
 from campaigns.lists.api import contents
 from campaigns.lists.api import recipients as recipients_of
-from campaigns.lists.api.print_previews import printed
+from campaigns.lists.api.print_previews import print_preview
 from campaigns.lists.api.schemas import EstimateOut, SendRequest
 from campaigns.lists.api.send_orders import SendOrder
 from campaigns.lists.intake import AddressReader, BadInput, to_oneself
@@ -47,37 +47,37 @@ LATEST = timedelta(days=1)  # earlier times are mistakes, not slow requests
 Error = dict[str, str]
 
 
-def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> SendOrder:
+def check_order(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> SendOrder:
     """Validate the request. Raises Problem: validation (up to MOST_ERRORS errors), forbidden, rate-limited."""
-    vendors, budget = _vendors(asked, caller), RenderBudget(caller.sponsor_id)
-    asked, version_id = contents.with_template(asked, caller.sponsor_id, vendors[0].channel)
+    vendors, budget = _vendors_of_request(asked, caller), RenderBudget(caller.sponsor_id)
+    asked, version_id = contents.fill_from_template(asked, caller.sponsor_id, vendors[0].channel)
     if asked.mjml:
-        asked = _converted(asked, budget)
+        asked = _convert_mjml(asked, budget)
     budget.foresee(*(one.value for one in asked.headers))
-    beside = contents.read(asked, Owner(caller.sponsor_id, caller.test))
-    vendors, identity_id = _as_whom(asked, caller, contents.carrying(asked, beside, vendors))
-    topic_id = _about(asked, caller)
-    content, text = _content(asked, vendors, budget, is_sent=bool(key))
+    beside = contents.read_beside(asked, Owner(caller.sponsor_id, caller.test))
+    vendors, identity_id = _choose_identity(asked, caller, contents.vendors_carrying(asked, beside, vendors))
+    topic_id = _topic_id_of(asked, caller)
+    content, text = _compile_request(asked, vendors, budget, is_sent=bool(key))
     if beside.files or beside.headers:
-        content = _with_beside(content, beside, budget)
-    content = _as_composed(content, asked, beside, vendors)
-    errors = [*_texts(asked), *_times(asked, vendors[0].channel)]
-    normal = recipients_of.reader(asked, vendors[0].channel, caller.sponsor_id)
-    checked = recipients_of.with_zones(asked, vendors[0].channel, content)
-    good, more = recipients_of.check(asked.recipients, normal, checked, budget)
+        content = _check_beside(content, beside, budget)
+    content = _check_composed(content, asked, beside, vendors)
+    errors = [*_nul_faults(asked), *_time_faults(asked, vendors[0].channel)]
+    normal = recipients_of.address_reader(asked, vendors[0].channel, caller.sponsor_id)
+    checked = recipients_of.check_zones(asked, vendors[0].channel, content)
+    good, more = recipients_of.check_recipients(asked.recipients, normal, checked, budget)
     if errors or (more and not (good and asked.skip_bad_recipients)):
         raise invalid([*errors, *more][:MOST_ERRORS])
     references = [asked.recipients[number].reference for number in good]
     recipients = [(address, asked.recipients[number].fields) for number, address in good.items()]
     name, send_at = asked.name or f"API {key}"[:200], asked.send_at
     named_class = class_named(asked.mail_class)
-    vendors = _allowing(named_class, 1 if asked.test_to is not None else len(recipients), vendors)
+    vendors = _vendors_allowing_class(named_class, 1 if asked.test_to is not None else len(recipients), vendors)
     shown: list[Letter] = []
     if asked.preview:
-        shown = _preview(asked, key, beside, content, vendors[0], recipients, budget)
-    paper = printed(shown, beside.files, vendors[0], caller.sponsor_id) if asked.preview_pdf else None
+        shown = _preview_letters(asked, key, beside, content, vendors[0], recipients, budget)
+    paper = print_preview(shown, beside.files, vendors[0], caller.sponsor_id) if asked.preview_pdf else None
     if asked.test_to is not None:
-        recipients = _to_oneself(asked.test_to, recipients, normal, content, budget)
+        recipients = _address_to_oneself(asked.test_to, recipients, normal, content, budget)
         beside = replace(beside, files=beside.files and beside.files.of(recipients))
         name, send_at, references = f"{to_oneself.NAME}{name}"[:200], None, []
     return SendOrder(
@@ -92,15 +92,15 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
         text=text,
         beside=beside,
         recipients=recipients,
-        left_out=recipients_of.first_of_each(more),
-        preview=list(map(previews.facts, shown)),
+        left_out=recipients_of.one_error_each(more),
+        preview=list(map(previews.letter_facts, shown)),
         printed=paper,
-        cost=None if key else _cost(asked, beside, content, vendors[0], recipients, budget),
+        cost=None if key else _dry_run_cost(asked, beside, content, vendors[0], recipients, budget),
         references=references if any(references) else None,
         metadata=asked.metadata,
         send_at=send_at if send_at and send_at > timezone.now() else None,
         deadline=asked.expires_at,
-        hours=recipients_of.hours(asked, vendors[0].channel),
+        hours=recipients_of.parse_request_hours(asked, vendors[0].channel),
         identity_id=identity_id,
         route_id=_route_id(asked, caller),
         template_version_id=version_id,
@@ -113,7 +113,7 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
     )
 
 
-def _as_composed(
+def _check_composed(
     content: Content, asked: SendRequest, beside: contents.BesideBody, vendors: list[VendorSnapshot]
 ) -> Content:
     """Return the content after the checks for vendors' letters: addresses, sizes, and signs of fonts."""
@@ -126,7 +126,7 @@ def _as_composed(
         raise invalid([error("/body", "template", str(why))]) from why
 
 
-def _allowing(named: MailClass | None, size: int, vendors: list[VendorSnapshot]) -> list[VendorSnapshot]:
+def _vendors_allowing_class(named: MailClass | None, size: int, vendors: list[VendorSnapshot]) -> list[VendorSnapshot]:
     """Return the vendors over which a request of this size may have its class. Raises Problem if there is none."""
     if named != MailClass.URGENT:
         return vendors
@@ -154,7 +154,7 @@ def _route_id(asked: SendRequest, caller: Caller) -> int | None:
     return vendor_cache.offered_to(caller.sponsor_id).routes[asked.route].id
 
 
-def _about(asked: SendRequest, caller: Caller) -> int | None:
+def _topic_id_of(asked: SendRequest, caller: Caller) -> int | None:
     """Return the id of the named topic."""
     if not (asked.topic or asked.transactional):
         return None
@@ -166,7 +166,7 @@ def _about(asked: SendRequest, caller: Caller) -> int | None:
     return found.pk if found else None
 
 
-def _converted(asked: SendRequest, budget: RenderBudget) -> SendRequest:
+def _convert_mjml(asked: SendRequest, budget: RenderBudget) -> SendRequest:
     """Return the request with HTML in place of its MJML."""
     try:
         return asked.model_copy(update={"body": mjml.to_html(asked.body, budget), "html": True})
@@ -176,7 +176,7 @@ def _converted(asked: SendRequest, budget: RenderBudget) -> SendRequest:
         raise invalid([error("/body", "template", str(why))]) from why
 
 
-def _with_beside(content: Content, beside: contents.BesideBody, budget: RenderBudget) -> Content:
+def _check_beside(content: Content, beside: contents.BesideBody, budget: RenderBudget) -> Content:
     shown = header_templates(beside.headers)
     try:
         budget.spend(shown.steps if shown else 0)
@@ -188,7 +188,7 @@ def _with_beside(content: Content, beside: contents.BesideBody, budget: RenderBu
 Pairs = list[tuple[str, dict[str, Any]]]
 
 
-def _preview(
+def _preview_letters(
     asked: SendRequest,
     key: str,
     beside: contents.BesideBody,
@@ -202,12 +202,12 @@ def _preview(
     campaign = Campaign(html=asked.html, headers=list(beside.headers), transactional=asked.transactional)
     links = links_of(campaign, vendor.channel, vendor.carries, None)
     try:
-        return previews.letters(campaign, content, links, recipients, asked.preview, budget)
+        return previews.render_first_letters(campaign, content, links, recipients, asked.preview, budget)
     except OverBudget as why:
         raise over_budget(why, "/preview") from why
 
 
-def _cost(
+def _dry_run_cost(
     asked: SendRequest,
     beside: contents.BesideBody,
     content: Content,
@@ -223,23 +223,25 @@ def _cost(
     campaign.has_files = beside.files is not None
     links = links_of(campaign, vendor.channel, vendor.carries, None)
     try:
-        found = estimates.of_recipients(login, campaign, content, links, recipients, len(recipients), budget)
+        found = estimates.estimate_recipients(login, campaign, content, links, recipients, len(recipients), budget)
     except OverBudget:
         return None
-    facts = found.facts() if found else {}
+    facts = found.estimate_facts() if found else {}
     return {name: facts[name] for name in EstimateOut.model_fields} if found else None
 
 
-def _to_oneself(address: str, recipients: Pairs, normal: AddressReader, content: Content, budget: Budget) -> Pairs:
+def _address_to_oneself(
+    address: str, recipients: Pairs, normal: AddressReader, content: Content, budget: Budget
+) -> Pairs:
     try:
-        return to_oneself.addressed(address, recipients, normal, content, budget)
+        return to_oneself.address_first_letter(address, recipients, normal, content, budget)
     except BadInput as why:
         raise invalid([error("/test_to", "address", str(why))]) from why
     except OverBudget as why:
         raise over_budget(why, "/test_to") from why
 
 
-def _vendors(asked: SendRequest, caller: Caller) -> list[VendorSnapshot]:
+def _vendors_of_request(asked: SendRequest, caller: Caller) -> list[VendorSnapshot]:
     """Return the vendor with this slug, or all vendors of the channel or route that the sponsor may use.
 
     Sandboxes and real vendors are never mixed.
@@ -271,7 +273,7 @@ def _vendors(asked: SendRequest, caller: Caller) -> list[VendorSnapshot]:
     return [vendor]
 
 
-def _as_whom(
+def _choose_identity(
     asked: SendRequest, caller: Caller, vendors: list[VendorSnapshot]
 ) -> tuple[list[VendorSnapshot], int | None]:
     """Return the vendors that can use the selected identity, and its id."""
@@ -293,7 +295,7 @@ def _as_whom(
     return usable, found.pk if found else None
 
 
-def _content(
+def _compile_request(
     asked: SendRequest, vendors: list[VendorSnapshot], budget: RenderBudget, is_sent: bool
 ) -> tuple[Content, str]:
     """Return the compiled templates and the text beside HTML. Those that are sent are cached for later requests."""
@@ -303,7 +305,7 @@ def _content(
     carried = contents.carried_by_all(vendors) if asked.html else frozenset()
     ours = given_to(asked.transactional)
     key = (asked.subject, asked.body, asked.html, asked.text, "text" in carried, bool(ours))
-    known = _remembered(*key) if short else []
+    known = _remembered_contents(*key) if short else []
     try:
         if known:
             return known[0]
@@ -323,7 +325,9 @@ def _content(
 
 
 @lru_cache(maxsize=256)
-def _remembered(subject: str, body: str, html: bool, text: str, made: bool, linked: bool) -> list[tuple[Content, str]]:
+def _remembered_contents(
+    subject: str, body: str, html: bool, text: str, made: bool, linked: bool
+) -> list[tuple[Content, str]]:
     """Return a cache entry, empty until the compiled templates are appended. `made`: a missing text is generated.
 
     `linked`: there is a link to unsubscribe.
@@ -331,7 +335,7 @@ def _remembered(subject: str, body: str, html: bool, text: str, made: bool, link
     return []
 
 
-def _texts(asked: SendRequest) -> Iterator[Error]:
+def _nul_faults(asked: SendRequest) -> Iterator[Error]:
     """Yield errors for NUL characters, which PostgreSQL cannot store."""
     for name in ("subject", "body", "text", "name"):
         if "\0" in (getattr(asked, name) or ""):
@@ -341,10 +345,10 @@ def _texts(asked: SendRequest) -> Iterator[Error]:
             yield error("/metadata", "nul", "there is a NUL character in it")
 
 
-def _times(asked: SendRequest, channel: str) -> Iterator[Error]:
+def _time_faults(asked: SendRequest, channel: str) -> Iterator[Error]:
     now = timezone.now()
     try:
-        recipients_of.hours(asked, channel)
+        recipients_of.parse_request_hours(asked, channel)
     except BadInput as why:
         yield error("/hours", "time", str(why))
     if asked.send_at and asked.send_at > now + FARTHEST:
@@ -352,10 +356,10 @@ def _times(asked: SendRequest, channel: str) -> Iterator[Error]:
     if asked.send_at and asked.send_at < now - LATEST:
         yield error("/send_at", "time", "it is more than a day past; leave it out to send now")
     if asked.expires_at:
-        yield from _expiry(asked.expires_at, asked.send_at, now)
+        yield from _expiry_faults(asked.expires_at, asked.send_at, now)
 
 
-def _expiry(expires_at: datetime, send_at: datetime | None, now: datetime) -> Iterator[Error]:
+def _expiry_faults(expires_at: datetime, send_at: datetime | None, now: datetime) -> Iterator[Error]:
     try:
         check_moment(expires_at, "expires_at", now)
     except BadInput as why:

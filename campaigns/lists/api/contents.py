@@ -35,7 +35,7 @@ class RequestFiles:
             raise ValueError(f"there is no file {name!r} in files")
         return self._files[name].size
 
-    def read(self, name: str) -> bytes:
+    def read_named(self, name: str) -> bytes:
         return self._files[name].read()
 
     def digest(self, name: str) -> bytes | None:
@@ -56,7 +56,7 @@ NOTHING = BesideBody()
 OF_A_TEMPLATE = ("subject", "body", "html", "text", "headers", "mjml")
 
 
-def with_template(asked: SendRequest, sponsor_id: int, channel: str) -> tuple[SendRequest, int | None]:
+def fill_from_template(asked: SendRequest, sponsor_id: int, channel: str) -> tuple[SendRequest, int | None]:
     """Return the request with the content of its template, and the version's id. Raises Problem."""
     if asked.template is None:
         if not asked.body:
@@ -67,7 +67,7 @@ def with_template(asked: SendRequest, sponsor_id: int, channel: str) -> tuple[Se
     if beside := [name for name in OF_A_TEMPLATE if name in asked.model_fields_set]:
         raise invalid([error(f"/{name}", "template", "a template says it; give one of both") for name in beside])
     try:
-        version = versions.find(sponsor_id, asked.template, channel)
+        version = versions.find_template_version(sponsor_id, asked.template, channel)
     except versions.TemplateRefused as why:
         raise invalid([error("/template", "template", str(why))]) from why
     says = versions.content_of(version)
@@ -78,7 +78,7 @@ def with_template(asked: SendRequest, sponsor_id: int, channel: str) -> tuple[Se
     return asked.model_copy(update=given), version.pk
 
 
-def read(asked: SendRequest, of: Owner) -> BesideBody:
+def read_beside(asked: SendRequest, of: Owner) -> BesideBody:
     """Check headers and files. `of`: whose uploaded files it may use. Raises Problem with all mistakes."""
     if not (asked.headers or asked.attachments or asked.files or asked.file_fields or "cid:" in asked.body):
         return NOTHING
@@ -90,15 +90,17 @@ def read(asked: SendRequest, of: Owner) -> BesideBody:
         errors.append(error("/files", "files", "files and file_fields go together"))
     ids = (re.fullmatch(FILE_ID, one.file or "") for one in (*asked.attachments, *asked.files))
     named = {bytes.fromhex(id[1]) for id in ids if id}
-    known = uploads.find(of, named) if named else {}
-    to_all = [_file(one, f"/attachments/{index}", known, errors) for index, one in enumerate(asked.attachments)]
+    known = uploads.find_uploads(of, named) if named else {}
+    to_all = [
+        _read_request_file(one, f"/attachments/{index}", known, errors) for index, one in enumerate(asked.attachments)
+    ]
     own: dict[str, NewFile] = {}
     for index, one in enumerate(asked.files):
         if one.name in own:
             errors.append(
                 error(f"/files/{index}/name", "files", Said("two files are called %(name)s", name=repr(one.name)))
             )
-        own[one.name] = _file(one, f"/files/{index}", known, errors)
+        own[one.name] = _read_request_file(one, f"/files/{index}", known, errors)
     if errors:
         raise invalid(errors)
     if not (to_all or own):
@@ -109,7 +111,9 @@ def read(asked: SendRequest, of: Owner) -> BesideBody:
         raise invalid([error("/attachments", "files", str(why))]) from why
 
 
-def _file(one: FileIn, pointer: str, known: Mapping[bytes, Uploaded], errors: list[dict[str, str]]) -> NewFile:
+def _read_request_file(
+    one: FileIn, pointer: str, known: Mapping[bytes, Uploaded], errors: list[dict[str, str]]
+) -> NewFile:
     """Return the file. `known`: the sponsor's uploaded files that the request refers to."""
     content, size, digest = b"", 0, None
     if (one.content is None) == (one.file is None):
@@ -128,9 +132,9 @@ def _file(one: FileIn, pointer: str, known: Mapping[bytes, Uploaded], errors: li
     return NewFile(one.name, size, lambda: content, one.type or "", cid, digest=digest)
 
 
-def carrying(asked: SendRequest, beside: BesideBody, vendors: list[VendorSnapshot]) -> list[VendorSnapshot]:
+def vendors_carrying(asked: SendRequest, beside: BesideBody, vendors: list[VendorSnapshot]) -> list[VendorSnapshot]:
     """Return the vendors that carry everything in the letters. Raises Problem if none does."""
-    needs = [name for name, part in _needs(asked, beside) if part]
+    needs = [name for name, part in _needed_parts(asked, beside) if part]
     fitting = [vendor for vendor in vendors if vendor.carries.issuperset(needs)]
     if not fitting:
         try:
@@ -140,7 +144,7 @@ def carrying(asked: SendRequest, beside: BesideBody, vendors: list[VendorSnapsho
     return fitting
 
 
-def _needs(asked: SendRequest, beside: BesideBody) -> Iterator[tuple[str, object]]:
+def _needed_parts(asked: SendRequest, beside: BesideBody) -> Iterator[tuple[str, object]]:
     yield "text", asked.text.strip()
     yield "headers", beside.headers
     yield "attachments", beside.files

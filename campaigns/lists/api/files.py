@@ -33,10 +33,10 @@ def upload_file(request: HttpRequest, response: HttpResponse) -> Status[dict[str
     if not request.body:
         raise invalid([{"pointer": "", "code": "empty", "detail": Said("the file is empty")}])
     try:
-        found, new = uploads.upload(_owner(request), request.body)
+        found, new = uploads.store_upload(_upload_owner(request), request.body)
     except BadInput as why:
         raise Problem("state-conflict", str(why)) from why
-    facts = _facts(found)
+    facts = _file_facts(found)
     response["Location"] = f"{HERE}/{facts['id']}"
     return Status(201 if new else 200, facts)
 
@@ -44,32 +44,32 @@ def upload_file(request: HttpRequest, response: HttpResponse) -> Status[dict[str
 @router.get("/files/{file_id}", auth=Key("send"), response={200: FileOut, **PROBLEMS}, summary="One file")
 def get_file(request: HttpRequest, file_id: str) -> dict[str, Any]:
     """Whether it is there. It stays for 30 days after it was last asked for or referred to."""
-    digest = _digest(file_id)
-    found = uploads.find(_owner(request), [digest]).get(digest)
+    digest = _digest_of_file_id(file_id)
+    found = uploads.find_uploads(_upload_owner(request), [digest]).get(digest)
     if found is None:
         raise Problem("not-found", "You have no such file.")
-    return _facts(found)
+    return _file_facts(found)
 
 
 @router.delete("/files/{file_id}", auth=Key("send"), response={204: None, **PROBLEMS}, summary="Delete a file")
 def delete_file(request: HttpRequest, file_id: str) -> Status[None]:
     """Letters of requests that were accepted before carry it all the same."""
-    if not uploads.remove(_owner(request), _digest(file_id)):
+    if not uploads.remove_upload(_upload_owner(request), _digest_of_file_id(file_id)):
         raise Problem("not-found", "You have no such file.")
     return Status(204, None)
 
 
-def _owner(request: HttpRequest) -> Owner:
+def _upload_owner(request: HttpRequest) -> Owner:
     caller: Caller = request.auth  # type: ignore[attr-defined]
     return Owner(caller.sponsor_id, caller.test)
 
 
-def _digest(file_id: str) -> bytes:
+def _digest_of_file_id(file_id: str) -> bytes:
     found = re.fullmatch(FILE_ID, file_id)
     if found is None:
         raise Problem("not-found", "You have no such file.")
     return bytes.fromhex(found[1])
 
 
-def _facts(file: Uploaded) -> dict[str, Any]:
+def _file_facts(file: Uploaded) -> dict[str, Any]:
     return {"id": f"file_{file.digest.hex()}", "size": file.size, "asked_at": file.asked_at}

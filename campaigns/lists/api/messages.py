@@ -54,12 +54,12 @@ PARAMETERS = [
 def send_messages(request: HttpRequest) -> HttpResponse:
     """All messages are accepted, or none. A repeat with the same key and body gets the first answer again."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
-    asked, key, fingerprint = _counted(caller, _read, request)
+    asked, key, fingerprint = _run_counted(caller, _read_send_request, request)
     try:
-        order = _counted(caller, checking.check, asked, caller, key, fingerprint)
+        order = _run_counted(caller, checking.check_order, asked, caller, key, fingerprint)
         if key == DRY_RUN:
             return _dry_run(order)
-        accepted = accepting.accept(order)
+        accepted = accepting.accept_order(order)
     except Problem as problem:
         accepted = _replay_or_raise(problem, caller, key, fingerprint)
     headers = {"Location": f"{SESSIONS}/{accepted.session}"}
@@ -68,7 +68,7 @@ def send_messages(request: HttpRequest) -> HttpResponse:
     return HttpResponse(accepted.answer, JSON, 202, headers=headers)
 
 
-def _counted(caller: Caller, step: Callable[..., StepResult], *given: Any) -> StepResult:
+def _run_counted(caller: Caller, step: Callable[..., StepResult], *given: Any) -> StepResult:
     """Run one step; if it fails, count the request here. Others are counted with their batch (accepting.py)."""
     try:
         return step(*given)
@@ -95,14 +95,14 @@ def _foresee_quotas(order: SendOrder, vendor: VendorSnapshot) -> list[str]:
     return [str(one.sentence) for one in admission.foresee([work])]
 
 
-def _read(request: HttpRequest) -> tuple[SendRequest, str, bytes]:
+def _read_send_request(request: HttpRequest) -> tuple[SendRequest, str, bytes]:
     """Return the body, the idempotency key or DRY_RUN, and the fingerprint of the parsed body."""
     asked, parsed = request_bodies.read(request, SendRequest)
-    return asked, _key(request), request_bodies.fingerprint(parsed)
+    return asked, _key_or_dry_run(request), request_bodies.fingerprint(parsed)
 
 
-def _key(request: HttpRequest) -> str:
-    if request.META["QUERY_STRING"] and _flag(request.GET.get("dry_run", "false")):
+def _key_or_dry_run(request: HttpRequest) -> str:
+    if request.META["QUERY_STRING"] and _parse_flag(request.GET.get("dry_run", "false")):
         return DRY_RUN
     key = request_bodies.idempotency_key(request)
     if not key:
@@ -110,7 +110,7 @@ def _key(request: HttpRequest) -> str:
     return key
 
 
-def _flag(text: str) -> bool:
+def _parse_flag(text: str) -> bool:
     if text.lower() not in ("true", "false", "1", "0"):
         raise invalid([{"parameter": "dry_run", "code": "bool_parsing", "detail": "it must be true or false"}])
     return text.lower() in ("true", "1")
@@ -140,6 +140,6 @@ def _replay_or_raise(problem: Problem, caller: Caller, key: str, fingerprint: by
     if problem.kind not in MAY_CHANGE or key == DRY_RUN:
         raise problem
     try:
-        return accepting.replay(caller.sponsor_id, caller.test, key, fingerprint)
+        return accepting.replay_answer(caller.sponsor_id, caller.test, key, fingerprint)
     except Problem:
         raise problem from None

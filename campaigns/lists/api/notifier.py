@@ -14,11 +14,11 @@ from campaigns.engine.dispatch.dispatcher import notify_queue
 PAUSE = 0.1  # seconds between two rounds of notifications
 
 
-def _unwired() -> None:
+def _raise_unwired() -> None:
     raise RuntimeError("mailhub/front/api.py sets how the broker is checked")
 
 
-check: Callable[[], None] = _unwired  # raises Problem if the broker does not answer
+check: Callable[[], None] = _raise_unwired  # raises Problem if the broker does not answer
 
 
 class Notifier:
@@ -30,21 +30,21 @@ class Notifier:
         self._lock = threading.Lock()
         self._process = 0  # the thread's process: a fork has no thread
 
-    def notify(self, vendor_id: int, slug: str) -> None:
+    def notify_soon(self, vendor_id: int, slug: str) -> None:
         """Notify the vendor's queue soon, once for all requests until then."""
         with self._lock:
             self._wanted[vendor_id] = slug
         if self._process != os.getpid():
-            self._start()
+            self._start_thread()
         self._requested.set()
 
-    def _start(self) -> None:
+    def _start_thread(self) -> None:
         with self._lock:
             if self._process != os.getpid():
                 self._process = os.getpid()
-                threading.Thread(target=self._run, name="notifier", daemon=True).start()
+                threading.Thread(target=self._notify_wanted, name="notifier", daemon=True).start()
 
-    def _run(self) -> None:
+    def _notify_wanted(self) -> None:
         rest = threading.Event()
         while True:
             self._requested.wait()

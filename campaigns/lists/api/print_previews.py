@@ -17,7 +17,7 @@ LARGEST = 10_000_000  # bytes of a PDF in an answer
 STEPS, STEPS_OF_A_LETTER = 4_000_000, 1_000_000  # of the sponsor's budget: about a second, and some 50 pages a second
 
 
-def printed(
+def print_preview(
     letters: Sequence[Letter], files: CampaignFiles | None, vendor: VendorSnapshot, sponsor_id: int
 ) -> dict[str, Any]:
     """Return the PDF in base64, and the pages of each letter. Raises Problem: validation, rate-limited."""
@@ -27,7 +27,7 @@ def printed(
         raise invalid([error("/preview_pdf", "preview", "say with preview how many letters are shown")])
     render(sponsor_id, STEPS + STEPS_OF_A_LETTER * len(letters))
     try:
-        made = _made(letters, files, Vendor.objects.get(pk=vendor.id))
+        made = _make_preview(letters, files, Vendor.objects.get(pk=vendor.id))
     except previews.Busy as why:
         raise Problem("rate-limited", f"{why}".capitalize(), retry_after=5) from why
     except (ValueError, LookupError) as why:
@@ -35,16 +35,16 @@ def printed(
     return {"pdf": base64.b64encode(made.pdf).decode(), "pages": list(made.pages), "sheets": made.sheets}
 
 
-def _made(letters: Sequence[Letter], files: CampaignFiles | None, vendor: Vendor) -> previews.PrintPreview:
+def _make_preview(letters: Sequence[Letter], files: CampaignFiles | None, vendor: Vendor) -> previews.PrintPreview:
     """Return the preview. Raises ValueError with a sentence."""
-    shown = [letter._replace(attachments=images(files)) for letter in letters]
+    shown = [letter._replace(attachments=images_of_letters(files)) for letter in letters]
     made = previews.make_preview(shown, vendor.adapter, vendor.settings, {}, seconds=SECONDS)
     if len(made.pdf) > LARGEST:
         raise ValueError(f"the PDF has {len(made.pdf):,} bytes, more than {LARGEST:,}: ask for fewer letters")
     return made
 
 
-def images(files: CampaignFiles | None) -> tuple[Attachment, ...]:
+def images_of_letters(files: CampaignFiles | None) -> tuple[Attachment, ...]:
     """Return the images in the HTML of each letter."""
     all_of_them = files.to_all if files else ()
     return tuple(Attachment(one.name, one.kind, one.read(), one.cid) for one in all_of_them if one.cid)

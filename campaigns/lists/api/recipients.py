@@ -10,7 +10,7 @@ from campaigns.doors.front.vendor_cache import vendor_cache
 from campaigns.doors.shares import give_way
 from campaigns.lists.api.schemas import Recipient, SendRequest
 from campaigns.lists.intake import AddressReader, BadInput, Hours
-from campaigns.lists.intake.checking import faults
+from campaigns.lists.intake.checking import field_faults
 from campaigns.lists.intake.hours import parse_hours
 from campaigns.texts.phone_numbers import known_region
 from campaigns.texts.templates import Budget, Content, OverBudget
@@ -20,7 +20,7 @@ from vendors.models import Vendor
 DEEPEST = 4  # levels of lists and objects in a field
 
 
-def reader(asked: SendRequest, channel: str, sponsor_id: int) -> AddressReader:
+def address_reader(asked: SendRequest, channel: str, sponsor_id: int) -> AddressReader:
     """Return the reader for the recipients. Raises Problem for an unknown region."""
     if asked.region is None:
         return AddressReader(channel, vendor_cache.offered_to(sponsor_id).region, is_for_sending=True)
@@ -33,7 +33,7 @@ def reader(asked: SendRequest, channel: str, sponsor_id: int) -> AddressReader:
     return AddressReader(channel, asked.region, is_for_sending=True)
 
 
-def hours(asked: SendRequest, channel: str) -> Hours | None:
+def parse_request_hours(asked: SendRequest, channel: str) -> Hours | None:
     """Return the hours of the day in which it goes; a letter to oneself goes right away. Raises BadInput."""
     if asked.hours is None or asked.test_to is not None:
         return None
@@ -43,16 +43,16 @@ def hours(asked: SendRequest, channel: str) -> Hours | None:
     return found
 
 
-def with_zones(asked: SendRequest, channel: str, content: Content) -> Content:
+def check_zones(asked: SendRequest, channel: str, content: Content) -> Content:
     """Return the content, which also checks the recipients' time zones if its hours depend on them."""
     try:
-        within = hours(asked, channel)
+        within = parse_request_hours(asked, channel)
     except BadInput:
         return content  # wrong hours are reported separately
-    return within.with_zones(channel, content) if within else content
+    return within.check_recipient_zones(channel, content) if within else content
 
 
-def check(
+def check_recipients(
     asked: list[Recipient], normal: AddressReader, content: Content, budget: RenderBudget
 ) -> tuple[dict[int, str], list[dict[str, str]]]:
     """Return the addresses of valid recipients by number, and the faults of the others."""
@@ -69,7 +69,7 @@ def check(
         try:
             found = [
                 error(f"/recipients/{number}/{name}", code, detail)
-                for name, code, detail in _faults(address, one, content, budget)
+                for name, code, detail in _faults_of_recipient(address, one, content, budget)
             ]
         except OverBudget as why:
             raise over_budget(why, f"/recipients/{number}") from why
@@ -85,7 +85,7 @@ def check(
     return good, errors
 
 
-def first_of_each(errors: list[dict[str, str]]) -> list[dict[str, str]]:
+def one_error_each(errors: list[dict[str, str]]) -> list[dict[str, str]]:
     """Return one error for each recipient."""
     first: dict[str, dict[str, str]] = {}
     for one in errors:
@@ -93,19 +93,21 @@ def first_of_each(errors: list[dict[str, str]]) -> list[dict[str, str]]:
     return list(first.values())
 
 
-def _faults(address: str, one: Recipient, content: Content, budget: Budget) -> Iterator[tuple[str, str, str]]:
+def _faults_of_recipient(
+    address: str, one: Recipient, content: Content, budget: Budget
+) -> Iterator[tuple[str, str, str]]:
     if one.reference and "\0" in one.reference:
         yield "reference", "nul", "there is a NUL character in it"
     elif one.reference and IN_REFERENCES.search(one.reference):
         yield "reference", "one-line", "it must be one line without control characters: leave out line breaks and tabs"
-    if _too_deep(one.fields, DEEPEST):
+    if _is_too_deep(one.fields, DEEPEST):
         yield "fields", "depth", f"fields may be {DEEPEST} levels deep"
         return
-    for fault in faults(address, one.fields, content, budget):
+    for fault in field_faults(address, one.fields, content, budget):
         yield "fields", "fields", fault
 
 
-def _too_deep(value: object, levels: int) -> bool:
+def _is_too_deep(value: object, levels: int) -> bool:
     if isinstance(value, dict):
         value = list(value.values())
-    return isinstance(value, list) and (not levels or any(_too_deep(one, levels - 1) for one in value))
+    return isinstance(value, list) and (not levels or any(_is_too_deep(one, levels - 1) for one in value))

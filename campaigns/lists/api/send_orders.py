@@ -16,7 +16,7 @@ from campaigns.doors.front.keys import Caller, maker
 from campaigns.doors.front.session_links import links, session_name
 from campaigns.doors.front.vendor_cache import VendorSnapshot
 from campaigns.lists.api.contents import BesideBody
-from campaigns.lists.intake import Hours, allocate
+from campaigns.lists.intake import Hours, allocate_ids
 from campaigns.lists.intake.requests import Request
 from campaigns.lists.intake.storage import PauseRules
 from campaigns.reporting.api.forecasts import Forecast, condition_facts, forecasts
@@ -65,7 +65,7 @@ class SendOrder:
         return len(self.recipients)
 
     @property
-    def mode(self) -> str:
+    def key_mode(self) -> str:
         return "test" if self.caller.test else "live"
 
     def answer(
@@ -74,7 +74,7 @@ class SendOrder:
         """Return the JSON answer. `session` is None for a dry run. `quotas`: what they would say to it."""
         facts = {
             "id": session and session_name(session),
-            "status": "valid" if session is None else self._status(vendor),
+            "status": "valid" if session is None else self._initial_status(vendor),
             "condition": condition_facts(forecasts.condition(vendor), vendor.disclosed),
             "accepted": self.size,
             "left_out": self.left_out,
@@ -82,7 +82,7 @@ class SendOrder:
             "printed": self.printed,
             "vendor": vendor.slug,
             "mail_class": self.mail_class(vendor).word,
-            "mode": self.mode,
+            "mode": self.key_mode,
             "forecast": forecast,
             "cost": self.cost,
             "quotas": quotas,
@@ -97,12 +97,12 @@ class SendOrder:
             self.named_class, self.size, vendor.urgent, vendor.slug, transactional=self.transactional, by_program=True
         )
 
-    def _status(self, vendor: VendorSnapshot) -> str:
+    def _initial_status(self, vendor: VendorSnapshot) -> str:
         if self.send_at:
             return "scheduled"
         return "paused" if self.needs_approval or forecasts.is_paused(vendor) else "waiting"
 
-    def request(self, vendor: VendorSnapshot, forecast: Forecast) -> Request:
+    def make_request(self, vendor: VendorSnapshot, forecast: Forecast) -> Request:
         """Return the request to store, with a new session and message ids. Raises django.db's errors."""
         session = new_session()
         assert vendor.credential_id is not None, "a vendor without a credential is paused"
@@ -125,7 +125,7 @@ class SendOrder:
             text=self.text,
             headers=self.beside.headers,
             files=self.beside.files,
-            first_message=message_ids.take(self.size),
+            first_message=message_ids.take_ids(self.size),
             recipients=self.recipients,
             references=self.references,
             metadata=self.metadata,
@@ -158,19 +158,19 @@ class Blocks:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._next = self._end = 0
-        os.register_at_fork(after_in_child=self._forget)
+        os.register_at_fork(after_in_child=self._forget_block)
 
-    def take(self, size: int) -> int:
+    def take_ids(self, size: int) -> int:
         """Return the first of `size` consecutive ids. Raises django.db's errors when a new block is needed."""
         with self._lock:
             if self._end - self._next < size:
-                self._next = allocate(max(size, BLOCK))
+                self._next = allocate_ids(max(size, BLOCK))
                 self._end = self._next + max(size, BLOCK)
             first = self._next
             self._next += size
             return first
 
-    def _forget(self) -> None:
+    def _forget_block(self) -> None:
         self._lock = threading.Lock()
         self._next = self._end = 0
 

@@ -24,7 +24,7 @@ class GoneAway(Exception):
     """The file has been replaced in the meantime."""
 
 
-def add(draft_id: int, kind: str, version: int, contents: Iterable[bytes]) -> None:
+def add_blocks(draft_id: int, kind: str, version: int, contents: Iterable[bytes]) -> None:
     """Store blocks one after the other."""
     connection.ensure_connection()
     with psycopg.Cursor(connection.connection) as cursor:  # Django's cursor would write the bytes as text
@@ -32,20 +32,20 @@ def add(draft_id: int, kind: str, version: int, contents: Iterable[bytes]) -> No
             cursor.execute(ADD, [draft_id, kind, version, number, content])
 
 
-def of_file(file: BinaryIO) -> Iterator[bytes]:
+def blocks_of_file(file: BinaryIO) -> Iterator[bytes]:
     """Yield a file's content in blocks, from its current position."""
     while content := file.read(SIZE):
         yield content
 
 
-def of_rows(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[bytes]:
+def blocks_of_rows(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[bytes]:
     """Yield checked recipients with their fields in blocks, compressed."""
     left = iter(rows)
     while some := list(islice(left, ROWS)):
         yield zlib.compress(orjson.dumps(some), 1)
 
 
-def read(draft_id: int, kind: str, version: int, number: int) -> bytes | None:
+def read_block(draft_id: int, kind: str, version: int, number: int) -> bytes | None:
     """Return a block, or None if there is none."""
     connection.ensure_connection()
     with psycopg.Cursor(connection.connection) as cursor:
@@ -53,18 +53,18 @@ def read(draft_id: int, kind: str, version: int, number: int) -> bytes | None:
     return bytes(row[0]) if row else None
 
 
-def each(draft_id: int, kind: str, version: int, first: int = 0) -> Iterator[bytes]:
+def yield_blocks(draft_id: int, kind: str, version: int, first: int = 0) -> Iterator[bytes]:
     """Yield the blocks in order."""
-    while (content := read(draft_id, kind, version, first)) is not None:
+    while (content := read_block(draft_id, kind, version, first)) is not None:
         yield content
         first += 1
 
 
-def spool(draft_id: int, version: int, size: int, alive: Callable[[], None]) -> BinaryIO:
+def spool_list(draft_id: int, version: int, size: int, alive: Callable[[], None]) -> BinaryIO:
     """Return the uploaded list as a temporary file. alive: called after each block. Raises GoneAway."""
     file = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
     try:
-        for content in each(draft_id, DraftBlock.LIST, version):
+        for content in yield_blocks(draft_id, DraftBlock.LIST, version):
             file.write(content)
             alive()
         if file.tell() != size:
@@ -87,7 +87,7 @@ class SpooledRows:
     def __init__(self, draft_id: int, version: int, size: int, alive: Callable[[float], None]) -> None:
         self._file, self._sizes, self._size = tempfile.TemporaryFile(), list[int](), size  # noqa: SIM115
         weakref.finalize(self, self._file.close)
-        for content in each(draft_id, DraftBlock.ROWS, version):
+        for content in yield_blocks(draft_id, DraftBlock.ROWS, version):
             self._sizes.append(self._file.write(content))
             alive(0)
 
@@ -112,13 +112,13 @@ class CheckedRows:
     def __iter__(self) -> Iterator[tuple[str, dict[str, Any]]]:
         return self.since(0)
 
-    def spooled(self, alive: Callable[[float], None]) -> SpooledRows:
+    def spool_rows(self, alive: Callable[[float], None]) -> SpooledRows:
         """Return the rows in a temporary file, for callers that need the connection. alive: called after each block."""
         return SpooledRows(self._draft, self._version, self._size, alive)
 
     def since(self, number: int) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the rows from this recipient on, counted from 0; earlier blocks are not read."""
         block, skipped = divmod(number, ROWS)
-        for content in each(self._draft, DraftBlock.ROWS, self._version, block):
+        for content in yield_blocks(self._draft, DraftBlock.ROWS, self._version, block):
             yield from islice(orjson.loads(zlib.decompress(content)), skipped, None)
             skipped = 0

@@ -1,7 +1,7 @@
 """Checks the list of a draft once, in the process with the draft's fence; a lost or killed check is done again.
 
-Any door requests a check with `ask`. The row decides: the sweep finds lost tasks, a doubled task finds the lease taken,
-and a check stops at its next step if the draft has changed.
+Any door requests a check with `ask_for_check`. The row decides: the sweep finds lost tasks, a doubled task finds the
+lease taken, and a check stops at its next step if the draft has changed.
 """
 
 import io
@@ -22,7 +22,7 @@ from campaigns.engine.ports import NotEntitled
 from campaigns.lists import estimates, intake
 from campaigns.lists.drafts import blocks, contents
 from campaigns.lists.drafts.columns import HIDDEN_ROWS, Arrangement
-from campaigns.lists.drafts.keeping import look, still_open
+from campaigns.lists.drafts.keeping import load_draft, open_drafts_condition
 from campaigns.lists.intake import BadInput, RowError, spreadsheets
 from campaigns.lists.intake.checking import SHOWN, STEP
 from campaigns.lists.intake.csv_reader import SHOWN_HIDDEN
@@ -44,12 +44,12 @@ class FenceLost(Exception):
     """Another process has taken over, or nobody wants the work any more."""
 
 
-def ask(draft: Draft) -> Draft:
+def ask_for_check(draft: Draft) -> Draft:
     """Request a new check if the last one broke off, or was of another list or message."""
     if draft.list_version and (draft.found is None or draft.found.get("broken")):
-        waiting = Draft.objects.filter(still_open(), pk=draft.pk)
+        waiting = Draft.objects.filter(open_drafts_condition(), pk=draft.pk)
         waiting.update(busy=Draft.CHECKING, fence=F("fence") + 1, lease_at=None, percent=0)
-        return look(draft.pk)
+        return load_draft(draft.pk)
     return draft
 
 
@@ -60,11 +60,11 @@ def is_small(draft: Draft) -> bool:
 
 def _is_packed(draft: Draft) -> bool:
     """Return True if the list may unpack to many times its size, like a spreadsheet."""
-    start = blocks.read(draft.pk, DraftBlock.LIST, draft.list_version, 0) or b""
+    start = blocks.read_block(draft.pk, DraftBlock.LIST, draft.list_version, 0) or b""
     return spreadsheets.is_spreadsheet(start[: spreadsheets.MAGIC])
 
 
-def claim(draft_id: int, busy: str) -> int | None:
+def claim_draft(draft_id: int, busy: str) -> int | None:
     """Take the fence for this work; return None if there is none, or another process does it."""
     now = timezone.now()
     with transaction.atomic():
@@ -101,32 +101,37 @@ class Sign:
             raise FenceLost
 
 
-def check(draft_id: int) -> bool:
+def check_draft(draft_id: int) -> bool:
     """Check the list and store the facts.
 
     Return False if another process does or has done so, or the draft has changed.
     """
-    fence = claim(draft_id, Draft.CHECKING)
+    fence = claim_draft(draft_id, Draft.CHECKING)
     if fence is None:
         return False
-    draft, sign = look(draft_id), Sign(draft_id, Draft.CHECKING, fence)
+    draft, sign = load_draft(draft_id), Sign(draft_id, Draft.CHECKING, fence)
     try:
-        facts = _facts(draft, fence, sign)
+        facts = _list_facts(draft, fence, sign)
     except (FenceLost, blocks.GoneAway):
         return False
     except Exception as error:  # an uncaught error would be tried again for ever
         alarms.LIST_NOT_CHECKED.log(log, draft_id, exc_info=True)
-        facts = {**_nothing(draft, fence), **_problems([(0, unexpected(error))]), "total": 1, "broken": True}
-    return _keep(sign, facts)
+        facts = {
+            **_initial_facts(draft, fence),
+            **_problem_facts([(0, unexpected_sentence(error))]),
+            "total": 1,
+            "broken": True,
+        }
+    return _keep_facts(sign, facts)
 
 
-def _keep(sign: "Sign", facts: dict[str, Any]) -> bool:
+def _keep_facts(sign: "Sign", facts: dict[str, Any]) -> bool:
     """Store the facts if list and message have not changed; otherwise leave the draft for a new check by the sweep."""
     with transaction.atomic():
         pk = sign.held.select_for_update(no_key=True).values_list("pk", flat=True).first()
         if pk is None:
             return False
-        now = look(pk)
+        now = load_draft(pk)
         if now.question != facts["question"]:
             sign.held.update(fence=F("fence") + 1, lease_at=None)
             return False
@@ -137,7 +142,7 @@ def _keep(sign: "Sign", facts: dict[str, Any]) -> bool:
     return True
 
 
-def unexpected(error: Exception) -> str:
+def unexpected_sentence(error: Exception) -> str:
     """Return the sentence for an error that users cannot correct; the log has the details."""
     return Said(
         "something went wrong that should not have (%(error)s). Nothing was sent. Please try again.",
@@ -145,7 +150,7 @@ def unexpected(error: Exception) -> str:
     )
 
 
-def _problems(found: Iterable[tuple[int, str]]) -> dict[str, Any]:
+def _problem_facts(found: Iterable[tuple[int, str]]) -> dict[str, Any]:
     """Return the facts about bad rows: each with its number and text, and beside them forms and values of the texts."""
     rows = list(found)
     return {"problems": [[row, text] for row, text in rows], "said": [to_data(text) for _, text in rows]}
@@ -168,9 +173,9 @@ class _Steps:
     def __call__(self) -> None:
         self._sign(80 * self._file.tell() / self._size)
 
-    def each(self, rows: Iterable[Any], total: int, sample: list[Any]) -> Iterator[Any]:
+    def report_steps(self, rows: Iterable[Any], total: int, sample: list[Any]) -> Iterator[Any]:
         """Yield the rows and report progress. sample: receives the rows whose letters the estimate renders."""
-        chosen = estimates.chosen(total)
+        chosen = estimates.choose_sample(total)
         for number, row in enumerate(rows):
             if number % STEP == 0:
                 self._sign(80 + 20 * number / max(1, total))
@@ -179,62 +184,70 @@ class _Steps:
             yield row
 
 
-def _nothing(draft: Draft, fence: int) -> dict[str, Any]:
+def _initial_facts(draft: Draft, fence: int) -> dict[str, Any]:
     """Return the facts before anything is known."""
     facts: dict[str, Any] = {"question": draft.question, "version": fence, "rows": 0, "good": 0, "bad": 0}
     facts |= {"duplicates": 0, "suppressed": 0, "problems": [], "total": 0, "columns": [], "recipient": ""}
     return facts | {"weights": {}}
 
 
-def _facts(draft: Draft, fence: int, sign: Sign) -> dict[str, Any]:
-    facts = _nothing(draft, fence)
+def _list_facts(draft: Draft, fence: int, sign: Sign) -> dict[str, Any]:
+    facts = _initial_facts(draft, fence)
     arrangement = Arrangement(draft.columns, draft.channel or Vendor.Channel.EMAIL, draft.sponsor.phone_region)
     try:
-        with blocks.spool(draft.pk, draft.list_version, draft.list_bytes, sign) as file:
+        with blocks.spool_list(draft.pk, draft.list_version, draft.list_bytes, sign) as file:
             try:
-                _look(draft, fence, sign, facts, file, arrangement)
+                _look_through_rows(draft, fence, sign, facts, file, arrangement)
             finally:
                 facts |= arrangement.known
     except (BadInput, TemplateError, NotEntitled) as error:
         bad = error if isinstance(error, BadInput) else BadInput(str(error))
-        facts |= {"good": 0, **_problems((one.row, one.text) for one in bad.problems), "total": bad.total}
+        facts |= {"good": 0, **_problem_facts((one.row, one.text) for one in bad.problems), "total": bad.total}
     return facts
 
 
-def _table(draft: Draft, file: Any, arrangement: Arrangement) -> intake.Table:
+def _open_table(draft: Draft, file: Any, arrangement: Arrangement) -> intake.Table:
     """Raises BadInput."""
     hidden = draft.columns.get(HIDDEN_ROWS, "")
     return intake.Table(file, most_unpacked=UNPACKED, columns=arrangement, hidden_rows=hidden)
 
 
-def _of_sheet(table: intake.Table) -> dict[str, Any]:
+def _sheet_facts(table: intake.Table) -> dict[str, Any]:
     """Return notes on a spreadsheet for a person: hidden rows, and values given in another form than shown."""
     examples = {kind: list(found.items()) for kind, found in table.examples.items()}
-    return {"hidden": len(table.hidden), "hidden_rows": list(table.hidden[:SHOWN_HIDDEN]), "examples": examples}
+    return {
+        "hidden": len(table.hidden_rows),
+        "hidden_rows": list(table.hidden_rows[:SHOWN_HIDDEN]),
+        "examples": examples,
+    }
 
 
-def _look(draft: Draft, fence: int, sign: Sign, facts: dict[str, Any], file: Any, arrangement: Arrangement) -> None:
+def _look_through_rows(
+    draft: Draft, fence: int, sign: Sign, facts: dict[str, Any], file: Any, arrangement: Arrangement
+) -> None:
     """Check the rows and fill in the facts.
 
     Raises BadInput, TemplateError, NotEntitled if the whole list cannot be sent.
     """
     try:
-        content = contents.of(draft)
+        content = contents.content_of_draft(draft)
     except (BadInput, TemplateError, NotEntitled):
-        facts |= _of_sheet(_table(draft, file, arrangement))  # still finds the columns, for the page
+        facts |= _sheet_facts(_open_table(draft, file, arrangement))  # still finds the columns, for the page
         raise
-    within = contents.hours(draft)
-    made = within.with_zones(draft.channel, content.compiled) if within else content.compiled
+    within = contents.hours_of_draft(draft)
+    made = within.check_recipient_zones(draft.channel, content.compiled) if within else content.compiled
     arrangement.needed = made.fields | made.optional
-    table = _table(draft, file, arrangement)
-    facts |= _of_sheet(table)
+    table = _open_table(draft, file, arrangement)
+    facts |= _sheet_facts(table)
     left_out, steps = intake.LeftOut(), _Steps(table, sign)
     recipients = intake.check_table(table, draft.channel, made, steps, left_out, draft.sponsor.phone_region)
     facts |= {"rows": len(recipients) + len(left_out), "good": len(recipients), "total": len(left_out)}
     facts |= {"duplicates": left_out.duplicates, "bad": len(left_out) - left_out.duplicates}
-    facts |= _problems(islice(left_out.reasons(), SHOWN))
+    facts |= _problem_facts(islice(left_out.reasons_by_row(), SHOWN))
     sample: list[Any] = []
-    blocks.add(draft.pk, DraftBlock.ROWS, fence, blocks.of_rows(steps.each(recipients, facts["good"], sample)))
+    blocks.add_blocks(
+        draft.pk, DraftBlock.ROWS, fence, blocks.blocks_of_rows(steps.report_steps(recipients, facts["good"], sample))
+    )
     failpoints.here("mid_check")
     if len(left_out):
         with tempfile.TemporaryFile() as out:
@@ -243,10 +256,10 @@ def _look(draft: Draft, fence: int, sign: Sign, facts: dict[str, Any], file: Any
             intake.write_left_out(table, left_out, text)
             text.flush()
             out.seek(0)
-            blocks.add(draft.pk, DraftBlock.LEFT_OUT, fence, blocks.of_file(out))
+            blocks.add_blocks(draft.pk, DraftBlock.LEFT_OUT, fence, blocks.blocks_of_file(out))
             text.detach()
     campaign = Campaign(sponsor_id=draft.sponsor_id, topic=draft.topic, transactional=draft.transactional)
     kept = (recipient for recipient, _ in blocks.CheckedRows(draft.pk, fence, facts["good"]))
     facts["suppressed"] = count_suppressed(campaign, draft.channel, kept)
     if facts["good"]:
-        facts["weights"] = contents.weigh(draft, content, sample, facts["good"])
+        facts["weights"] = contents.weigh_draft(draft, content, sample, facts["good"])

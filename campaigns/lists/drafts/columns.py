@@ -36,9 +36,9 @@ class Arrangement:
         first = [cells for _, cells in islice(table.rows(), LOOKED_AT)]
         recipient = self._chosen.get("recipient")
         if recipient not in header:
-            recipient = self._guessed(table.header, first)
+            recipient = self._guess_column(table.header, first)
         chosen = self._chosen.get("names", {})
-        names = {name: chosen.get(name) or self._field(name) for name in header}
+        names = {name: chosen.get(name) or self._field_of_column(name) for name in header}
         examples = {
             name: [cells[n][:LONGEST] for cells in first[:SHOWN] if n < len(cells) and cells[n]]
             for n, name in enumerate(table.header)
@@ -48,26 +48,26 @@ class Arrangement:
         self.known = {"recipient": recipient, "columns": shown}
         return ColumnNames(recipient, names)
 
-    def _guessed(self, header: list[str], first: list[list[str]]) -> str:
+    def _guess_column(self, header: list[str], first: list[list[str]]) -> str:
         """Return the column with the most addresses; among equals one whose header fits, else the first."""
         normal, sounds = AddressReader(self._channel, self._region), HEADERS[self._channel]
 
-        def rank(number: int) -> tuple[int, bool]:
+        def column_rank(number: int) -> tuple[int, bool]:
             cells = [one[number] for one in first if number < len(one)]
             good = sum(_is_address(cell, normal) for cell in cells) if self._channel != "print" else 0
             return good, sounds.search(header[number]) is not None and bool(header[number])
 
-        best = max((number for number, name in enumerate(header) if name), key=rank, default=0)
-        return header[best] if header[best] and any(rank(best)) else next(filter(None, header), "")
+        best = max((number for number, name in enumerate(header) if name), key=column_rank, default=0)
+        return header[best] if header[best] and any(column_rank(best)) else next(filter(None, header), "")
 
-    def _field(self, name: str) -> str:
+    def _field_of_column(self, name: str) -> str:
         """Return the message's field with a similar name, else the column's own name."""
         own = field_name(name)
-        alike = [one for one in self.needed if _letters(one) == _letters(name)]
+        alike = [one for one in self.needed if _bare_letters(one) == _bare_letters(name)]
         return own if own in self.needed or len(alike) != 1 else alike[0]
 
 
-def _letters(name: str) -> str:
+def _bare_letters(name: str) -> str:
     return re.sub(r"[\W_]+", "", name).casefold()
 
 

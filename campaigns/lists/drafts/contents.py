@@ -15,7 +15,7 @@ from campaigns.lists import estimates
 from campaigns.lists.drafts import keeping
 from campaigns.lists.drafts.blocks import CheckedRows
 from campaigns.lists.intake import BadInput, Hours
-from campaigns.lists.intake.contents import CampaignContent, compiled
+from campaigns.lists.intake.contents import CampaignContent, compile_content
 from campaigns.lists.intake.files import CampaignFiles
 from campaigns.models import Campaign, Draft, Identity, Route, Sponsor, TemplateVersion
 from campaigns.senders import entitlements
@@ -43,18 +43,18 @@ def offered_credentials(sponsor: Sponsor) -> list[Credential]:
 def offered_routes(sponsor: Sponsor) -> dict[Route, list[Credential]]:
     """Return the usable routes, both the sponsor's own and those for all, with their usable credentials."""
     rows = Route.objects.filter(Q(sponsor=None) | Q(sponsor=sponsor)).order_by("channel", "name")
-    found = ((route, _usable(route, sponsor)) for route in rows)
+    found = ((route, _usable_or_none(route, sponsor)) for route in rows)
     return {route: logins for route, logins in found if logins}
 
 
-def _usable(route: Route, sponsor: Sponsor) -> list[Credential]:
+def _usable_or_none(route: Route, sponsor: Sponsor) -> list[Credential]:
     try:
         return entries.usable_credentials(route, sponsor)
     except NotEntitled:
         return []
 
 
-def logins(draft: Draft) -> list[Credential]:
+def logins_of_draft(draft: Draft) -> list[Credential]:
     """Return the credentials the draft may go by, the first choice first. Raises NotEntitled."""
     if draft.route:
         return entries.usable_credentials(draft.route, draft.sponsor)
@@ -64,16 +64,16 @@ def logins(draft: Draft) -> list[Credential]:
     return [draft.credential]
 
 
-def identity(draft: Draft, vendor: Vendor) -> Identity | None:
+def identity_of_draft(draft: Draft, vendor: Vendor) -> Identity | None:
     """Return the sender identity. Raises NotEntitled."""
     return entitlements.choose(draft.sponsor, vendor, draft.identity.name if draft.identity else "")
 
 
-def of(draft: Draft) -> CampaignContent:
+def content_of_draft(draft: Draft) -> CampaignContent:
     """Return the content, if it could be sent. Raises BadInput, TemplateError, NotEntitled."""
-    by = logins(draft)
+    by = logins_of_draft(draft)
     vendor = by[0].vendor
-    identity(draft, vendor)
+    identity_of_draft(draft, vendor)
     mail_class(draft, by[0])
     entitlements.about(draft.sponsor, draft.topic.name if draft.topic else "", draft.transactional)
     subject = draft.subject if draft.channel != Vendor.Channel.SMS else ""
@@ -81,15 +81,15 @@ def of(draft: Draft) -> CampaignContent:
         raise BadInput(Said("an e-mail needs a subject"))
     if not draft.body.strip():
         raise BadInput(Said("there is no text yet"))
-    return compiled(
+    return compile_content(
         subject,
         draft.body,
         draft.is_html,
         vendor,
         text=draft.text if draft.is_html else "",
-        headers=headers(draft),
-        files=files(draft),
-        version=template(draft),
+        headers=headers_of_draft(draft),
+        files=files_of_draft(draft),
+        version=template_of_draft(draft),
         transactional=draft.transactional,
         others=entries.vendors_of_route(draft.route) if draft.route else (),
         logins=by,
@@ -104,29 +104,29 @@ def mail_class(draft: Draft, login: Credential) -> MailClass:
 
 def warn_of_floor(draft: Draft) -> str:
     """Return a warning if the vendor lacks a floor for the draft's class; "" elsewhere. Raises NotEntitled."""
-    login = logins(draft)[0]
+    login = logins_of_draft(draft)[0]
     return mail_classes.warn_of_floor(mail_class(draft, login), login.vendor.name, login.vendor.floor)
 
 
-def hours(draft: Draft) -> Hours | None:
+def hours_of_draft(draft: Draft) -> Hours | None:
     """Return the sending hours, or None. Raises BadInput."""
     if draft.hours_from is None or draft.hours_to is None:
         return None
     return Hours(draft.hours_from, draft.hours_to, draft.time_zone, draft.hours_of_each)
 
 
-def headers(draft: Draft) -> list[tuple[str, str]]:
+def headers_of_draft(draft: Draft) -> list[tuple[str, str]]:
     """Return the draft's further headers, copied from its template."""
     return [(name, value) for name, value in draft.headers or ()]
 
 
-def template(draft: Draft) -> TemplateVersion | None:
+def template_of_draft(draft: Draft) -> TemplateVersion | None:
     """Return the template version whose content the draft has; None if it was archived or the text was edited."""
     version = draft.template_version
     if version is None or version.template.archived_at or version.template.channel != draft.channel:
         return None
     beside = draft.text if draft.is_html else ""
-    own = TemplateContent(draft.subject, draft.body, draft.is_html, beside, headers(draft))
+    own = TemplateContent(draft.subject, draft.body, draft.is_html, beside, headers_of_draft(draft))
     return version if own == versions.content_of(version) else None
 
 
@@ -140,61 +140,65 @@ def offered_templates(sponsor: Sponsor, chosen: TemplateVersion | None) -> list[
     return [chosen, *offered] if chosen and chosen.template_id in found and chosen not in offered else offered
 
 
-def files(draft: Draft) -> CampaignFiles | None:
+def files_of_draft(draft: Draft) -> CampaignFiles | None:
     """Return the files of each letter, or None. Raises BadInput."""
-    found = [keeping.as_new(one, draft.html) for one in keeping.files_of(draft)]
+    found = [keeping.make_new_file(one, draft.html) for one in keeping.list_draft_files(draft)]
     return CampaignFiles(found) if found else None
 
 
-def recipients(draft: Draft) -> CheckedRows:
+def checked_recipients(draft: Draft) -> CheckedRows:
     """Return the recipients that the last check found good."""
     found = draft.found or {"version": 0, "good": 0}
     return CheckedRows(draft.pk, found["version"], found["good"])
 
 
-def _campaign(draft: Draft, content: CampaignContent, vendor: Vendor) -> Campaign:
-    return content.campaign(draft.topic, draft.transactional, sponsor=draft.sponsor, identity=identity(draft, vendor))
+def _unsaved_campaign(draft: Draft, content: CampaignContent, vendor: Vendor) -> Campaign:
+    return content.campaign(
+        draft.topic, draft.transactional, sponsor=draft.sponsor, identity=identity_of_draft(draft, vendor)
+    )
 
 
-def letter(draft: Draft, number: int) -> Letter:
+def letter_of_draft(draft: Draft, number: int) -> Letter:
     """Return the letter to a recipient, counted from 1, with the images within its HTML.
 
     Raises BadInput, TemplateError, NotEntitled.
     """
-    content, vendor = of(draft), logins(draft)[0].vendor
-    campaign = _campaign(draft, content, vendor)
+    content, vendor = content_of_draft(draft), logins_of_draft(draft)[0].vendor
+    campaign = _unsaved_campaign(draft, content, vendor)
     links = links_of(campaign, vendor.channel, carried_by(vendor.adapter, vendor.settings), None)
-    one = islice(recipients(draft).since(number - 1), 1)
-    found = previews.letters(campaign, content.compiled, links, one, 1)
+    one = islice(checked_recipients(draft).since(number - 1), 1)
+    found = previews.render_first_letters(campaign, content.compiled, links, one, 1)
     if not found:
         raise BadInput(Said("there is no recipient %(number)s", number=number))
-    return found[0]._replace(attachments=tuple(_images(content)))
+    return found[0]._replace(attachments=tuple(_images_of_content(content)))
 
 
-def _images(content: CampaignContent) -> Iterator[Attachment]:
+def _images_of_content(content: CampaignContent) -> Iterator[Attachment]:
     for one in content.files.to_all if content.files else ():
         if one.cid:
             yield Attachment(one.name, one.kind, one.read(), one.cid)
 
 
-def weigh(draft: Draft, content: CampaignContent, sample: Sequence[tuple[str, Any]], total: int) -> dict[str, Any]:
-    """Return the weights that the check stores for estimates of the cost, as estimates.weigh does.
+def weigh_draft(
+    draft: Draft, content: CampaignContent, sample: Sequence[tuple[str, Any]], total: int
+) -> dict[str, Any]:
+    """Return the weights that the check stores for estimates of the cost, as estimates.weigh_list does.
 
     Raises NotEntitled.
     """
-    found = logins(draft)
-    campaign = _campaign(draft, content, found[0].vendor)
-    return estimates.weigh(found, campaign, content.compiled, sample, total)
+    found = logins_of_draft(draft)
+    campaign = _unsaved_campaign(draft, content, found[0].vendor)
+    return estimates.weigh_list(found, campaign, content.compiled, sample, total)
 
 
-def estimate(draft: Draft) -> estimates.ByLogin:
+def estimate_draft(draft: Draft) -> estimates.ByLogin:
     """Return the estimated cost by credential, from results stored by the check, without reading the list.
 
     Raises BadInput, TemplateError, NotEntitled.
     """
-    content, found = of(draft), draft.found or {"good": 0}
-    by = logins(draft)
+    content, found = content_of_draft(draft), draft.found or {"good": 0}
+    by = logins_of_draft(draft)
     campaign = Campaign(
         sponsor_id=draft.sponsor_id, has_files=content.files is not None, mail_class=mail_class(draft, by[0])
     )
-    return estimates.of_weights(by, found.get("weights", {}), found["good"], campaign)
+    return estimates.estimate_by_weights(by, found.get("weights", {}), found["good"], campaign)

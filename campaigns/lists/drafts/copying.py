@@ -15,7 +15,7 @@ from campaigns.texts.templates import TemplateError
 OF_COPIES = UUID("6f2d3f1e-9f0c-4d6e-8d5b-0c3f5e1f7a27")
 
 
-def copy(campaign: Campaign, key: str, user: Any, name: str) -> Draft:
+def copy_campaign(campaign: Campaign, key: str, user: Any, name: str) -> Draft:
     """Return the copy; the same key returns the same draft. Raises BadInput if the sponsor has too many drafts."""
     values = {
         "name": name[:200],
@@ -28,12 +28,12 @@ def copy(campaign: Campaign, key: str, user: Any, name: str) -> Draft:
         "template_version_id": campaign.template_version_id,
         "subject": campaign.subject,
         "html": campaign.body if campaign.html else "",
-        "text": _text(campaign) if campaign.html else campaign.body,
+        "text": _text_if_written(campaign) if campaign.html else campaign.body,
         "headers": campaign.headers,
     }
     files = campaign.files.filter(to_all=True).order_by("id")
     named = [DraftFile(file_id=one.file_id, name=one.cid or one.name, content_type=one.content_type) for one in files]
-    return keeping.create(campaign.sponsor, uuid5(OF_COPIES, f"{campaign.pk} {key}"), user, values, named)
+    return keeping.create_draft(campaign.sponsor, uuid5(OF_COPIES, f"{campaign.pk} {key}"), user, values, named)
 
 
 def _named_class(campaign: Campaign) -> int | None:
@@ -42,7 +42,7 @@ def _named_class(campaign: Campaign) -> int | None:
     return None if by_kind else campaign.mail_class
 
 
-def _text(campaign: Campaign) -> str:
+def _text_if_written(campaign: Campaign) -> str:
     """Return the text beside the HTML if somebody wrote it; a text made from the HTML is left out and made anew."""
     vendor = campaign.credential.vendor
     try:

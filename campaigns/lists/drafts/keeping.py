@@ -50,7 +50,7 @@ class Closed(Exception):
         self.draft = draft
 
 
-def look(draft_id: int, sponsors: Any = None) -> Draft:
+def load_draft(draft_id: int, sponsors: Any = None) -> Draft:
     """Return the draft with everything that pages show. Raises Draft.DoesNotExist.
 
     sponsors: as campaigns.sponsors_of.
@@ -62,13 +62,13 @@ def look(draft_id: int, sponsors: Any = None) -> Draft:
     return found
 
 
-def unsent(sponsors: Any) -> "QuerySet[Draft]":
+def unsent_drafts(sponsors: Any) -> "QuerySet[Draft]":
     """Return drafts whose sending failed before a campaign was made, newest first. sponsors: as in look."""
-    rows = Draft.objects.of_sponsors(sponsors).filter(still_open(), failure__gt="")
+    rows = Draft.objects.of_sponsors(sponsors).filter(open_drafts_condition(), failure__gt="")
     return rows.only("name", "failure", "failure_said").order_by("-pk")
 
 
-def create(
+def create_draft(
     sponsor: Sponsor, key: uuid.UUID, user: Any, values: Mapping[str, Any], files: Sequence[DraftFile] = ()
 ) -> Draft:
     """Create a draft with this message; the same key returns the same draft.
@@ -93,7 +93,7 @@ def create(
             for one in files:
                 one.draft = known
             DraftFile.objects.bulk_create(files)
-    return look(known.pk)
+    return load_draft(known.pk)
 
 
 def _one_at_a_time(sponsor_id: int) -> None:
@@ -101,7 +101,7 @@ def _one_at_a_time(sponsor_id: int) -> None:
         cursor.execute(ONE_AT_A_TIME, [sponsor_id])
 
 
-def still_open() -> Q:
+def open_drafts_condition() -> Q:
     """Return the condition for drafts that can be changed."""
     return Q(campaign=None) & ~Q(busy=Draft.SENDING)
 
@@ -109,14 +109,16 @@ def still_open() -> Q:
 def save(draft: Draft, part: str, seen: str, values: Mapping[str, Any], only: Q = NOTHING_ELSE) -> Draft:
     """Store values of a part. seen: the page's Draft.seen. only: a further condition. Raises Stale, Closed."""
     now = timezone.now()
-    mine = Draft.objects.filter(still_open(), only, pk=draft.pk, **{f"{part}_revision": revision(seen, part)})
+    mine = Draft.objects.filter(
+        open_drafts_condition(), only, pk=draft.pk, **{f"{part}_revision": seen_revision(seen, part)}
+    )
     sets = {**values, f"{part}_revision": F(f"{part}_revision") + 1, "updated_at": now}
     if mine.update(**sets):
-        return look(draft.pk)
-    return _same(look(draft.pk), values)
+        return load_draft(draft.pk)
+    return _check_if_same(load_draft(draft.pk), values)
 
 
-def _same(stored: Draft, values: Mapping[str, Any]) -> Draft:
+def _check_if_same(stored: Draft, values: Mapping[str, Any]) -> Draft:
     """Return the draft if it has these values already. Raises Stale, Closed."""
     if stored.campaign_id or stored.busy == Draft.SENDING:
         raise Closed(stored)
@@ -135,7 +137,7 @@ def leave_out(draft: Draft, seen: str, total: int) -> Draft:
     return save(draft, LIST, seen, {"leave_out": True}, Q(facts__total=total))
 
 
-def revision(seen: str, part: str) -> int:
+def seen_revision(seen: str, part: str) -> int:
     """Return the revision of a part in a page's Draft.seen; 0, which no part has, if it is malformed."""
     numbers = seen.split(".")
     try:
@@ -144,7 +146,7 @@ def revision(seen: str, part: str) -> int:
         return 0
 
 
-def upload(draft: Draft, seen: str, name: str, file: Any, size: int) -> Draft:
+def upload_list(draft: Draft, seen: str, name: str, file: Any, size: int) -> Draft:
     """Store a list in place of the one before. Raises Stale, Closed, and BadInput if it is empty or too large."""
     if not size:
         raise BadInput(Said("the file is empty"))
@@ -162,30 +164,30 @@ def upload(draft: Draft, seen: str, name: str, file: Any, size: int) -> Draft:
                     sponsor=draft.sponsor.name,
                 )
             )
-        was = look(draft.pk)
-        if revision(seen, LIST) != was.list_revision:
-            return _same(was, values)
+        was = load_draft(draft.pk)
+        if seen_revision(seen, LIST) != was.list_revision:
+            return _check_if_same(was, values)
         version = was.list_version + 1
         sets = {"list_bytes": size, "list_version": version, "columns": {}, "leave_out": False, "facts": None}
         saved = save(was, LIST, seen, values | sets)
         file.seek(0)
-        blocks.add(draft.pk, DraftBlock.LIST, version, blocks.of_file(file))
+        blocks.add_blocks(draft.pk, DraftBlock.LIST, version, blocks.blocks_of_file(file))
         blocks.delete_others(draft.pk, [DraftBlock.LIST], version)
     return saved
 
 
-def attach(draft: Draft, new: Iterable[NewFile], removed: Iterable[int]) -> None:
+def attach_files(draft: Draft, new: Iterable[NewFile], removed: Iterable[int]) -> None:
     """Add files that each letter will carry, replacing those of the same name. Raises BadInput, Closed."""
     new = list(new)
-    kept = [one for one in files_of(draft) if one.pk not in set(removed)]
+    kept = [one for one in list_draft_files(draft) if one.pk not in set(removed)]
     names = {one.name for one in new}
-    CampaignFiles([*new, *(as_new(one) for one in kept if one.name not in names)])  # raises if they do not fit
+    CampaignFiles([*new, *(make_new_file(one) for one in kept if one.name not in names)])  # raises if they do not fit
     stored = file_storage.keep_all(CampaignFiles(new)) if new else []
     with transaction.atomic():
         # the new revision refuses sends by pages that showed other files
-        mine = Draft.objects.filter(still_open(), pk=draft.pk)
+        mine = Draft.objects.filter(open_drafts_condition(), pk=draft.pk)
         if not mine.update(message_revision=F("message_revision") + 1, updated_at=timezone.now()):
-            raise Closed(look(draft.pk))
+            raise Closed(load_draft(draft.pk))
         DraftFile.objects.filter(Q(pk__in=list(removed)) | Q(name__in=names), draft=draft).delete()
         DraftFile.objects.bulk_create(
             (DraftFile(draft=draft, file_id=digest, name=one.name, content_type=one.kind) for one, digest in stored),
@@ -193,12 +195,12 @@ def attach(draft: Draft, new: Iterable[NewFile], removed: Iterable[int]) -> None
         )
 
 
-def files_of(draft: Draft) -> list[DraftFile]:
+def list_draft_files(draft: Draft) -> list[DraftFile]:
     """Return the draft's files with their sizes, without their contents."""
     return list(draft.files.select_related("file").defer("file__content"))
 
 
-def as_new(one: DraftFile, body: str = "") -> NewFile:
+def make_new_file(one: DraftFile, body: str = "") -> NewFile:
     """Return a stored file as a NewFile; an image that the HTML shows as cid:NAME becomes an image within it."""
     cid = one.name if f"cid:{one.name}" in body else ""
     digest = bytes(one.file_id)
@@ -210,33 +212,33 @@ def images_within(draft: Draft, body: str, most: int) -> tuple[tuple[Attachment,
     names, chosen, size = set(IMAGE.findall(body)), [], 0
     if not names:
         return (), False
-    found = [one for one in files_of(draft) if one.name in names]
+    found = [one for one in list_draft_files(draft) if one.name in names]
     for one in sorted(found, key=lambda one: one.file.size):
         size += one.file.size
         if size <= most:
             chosen.append(one.pk)
     rows = draft.files.filter(pk__in=chosen).select_related("file")
-    images = (Attachment(one.name, as_new(one).kind, bytes(one.file.content), one.name) for one in rows)
+    images = (Attachment(one.name, make_new_file(one).kind, bytes(one.file.content), one.name) for one in rows)
     return tuple(images), len(chosen) < len(found)
 
 
-def delete(draft: Draft) -> bool:
+def delete_draft(draft: Draft) -> bool:
     """Delete a draft with its list. A draft already sent or being sent stays."""
-    return _delete(Draft.objects.filter(still_open(), pk=draft.pk))
+    return _delete_held(Draft.objects.filter(open_drafts_condition(), pk=draft.pk))
 
 
-def _delete(rows: "QuerySet[Draft]") -> bool:
+def _delete_held(rows: "QuerySet[Draft]") -> bool:
     """Delete drafts under their row locks: the cascade works from keys read before, and one may be sent meanwhile."""
     with transaction.atomic():
         held = list(rows.select_for_update().values_list("pk", flat=True))
         return bool(Draft.objects.filter(pk__in=held).delete()[0])
 
 
-def delete_old() -> None:
+def delete_old_drafts() -> None:
     """Delete drafts untouched for UNUSED, sent drafts after SENT, and the lists of all sent drafts."""
     now = timezone.now()
-    old = Q(still_open(), updated_at__lt=now - UNUSED) | Q(campaign__isnull=False, updated_at__lt=now - SENT)
+    old = Q(open_drafts_condition(), updated_at__lt=now - UNUSED) | Q(campaign__isnull=False, updated_at__lt=now - SENT)
     for pk in list(Draft.objects.filter(old).values_list("pk", flat=True)):
-        _delete(Draft.objects.filter(old, pk=pk))
+        _delete_held(Draft.objects.filter(old, pk=pk))
     needless = DraftBlock.objects.filter(draft__campaign__isnull=False).exclude(kind=DraftBlock.LEFT_OUT)
     needless._raw_delete(needless.db)

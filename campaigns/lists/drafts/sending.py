@@ -18,8 +18,17 @@ from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.ports import NotEntitled
 from campaigns.lists import intake
 from campaigns.lists.drafts import checking, contents, keeping
-from campaigns.lists.drafts.checking import FenceLost, Sign, claim, unexpected
-from campaigns.lists.drafts.keeping import LIST, MESSAGE, WHEN, Closed, Stale, look, revision, still_open
+from campaigns.lists.drafts.checking import FenceLost, Sign, claim_draft, unexpected_sentence
+from campaigns.lists.drafts.keeping import (
+    LIST,
+    MESSAGE,
+    WHEN,
+    Closed,
+    Stale,
+    load_draft,
+    open_drafts_condition,
+    seen_revision,
+)
 from campaigns.lists.intake import At, BadInput, Hours, to_oneself
 from campaigns.lists.intake.storage import PauseRules, check_times
 from campaigns.models import Campaign, Draft, Job
@@ -35,12 +44,12 @@ log = logging.getLogger(__name__)
 SMALL = 20_000  # recipients stored in less than two seconds
 
 
-def at(draft: Draft) -> At:
+def call_time(draft: Draft) -> At:
     """Return when its calls may start."""
     return draft.send_at if draft.when == "at" and draft.send_at else "nightly" if draft.when == "nightly" else "now"
 
 
-def obstacle(draft: Draft) -> str:
+def sending_obstacle(draft: Draft) -> str:
     """Return the obstacle to sending the draft, as a sentence; empty if it can be sent."""
     facts = draft.found
     if not draft.list_version:
@@ -61,35 +70,35 @@ def foresee_quotas(draft: Draft) -> list[QuotaRefusal | QuotaUse]:
 
     Raises NotEntitled.
     """
-    facts, when, login = draft.found or {"good": 0}, at(draft), contents.logins(draft)[0]
+    facts, when, login = draft.found or {"good": 0}, call_time(draft), contents.logins_of_draft(draft)[0]
     goes = facts["good"] - facts.get("suppressed", 0)
     starts_at = when if isinstance(when, datetime) else timezone.now()
     return admission.foresee([NewWork(draft.sponsor_id, login.vendor_id, login.pk, goes, starts_at)])
 
 
-def start(draft: Draft, seen: str, values: Mapping[str, Any], user: Any) -> Draft:
-    """Decide to send the draft as the page has shown it; `finish` makes the campaign.
+def start_sending(draft: Draft, seen: str, values: Mapping[str, Any], user: Any) -> Draft:
+    """Decide to send the draft as the page has shown it; `finish_sending` makes the campaign.
 
     Raises Stale, Closed, BadInput.
     """
     shown = draft.found
     draft = keeping.save(draft, WHEN, seen, values)
-    if any(revision(seen, part) != revision(draft.seen, part) for part in (MESSAGE, LIST)):
+    if any(seen_revision(seen, part) != seen_revision(draft.seen, part) for part in (MESSAGE, LIST)):
         raise Stale(draft)
     if shown and draft.found is None and checking.is_small(draft):  # other hours may need other fields of the rows
-        checking.check(checking.ask(draft).pk)
-        draft = look(draft.pk)
-    if why := obstacle(draft):
+        checking.check_draft(checking.ask_for_check(draft).pk)
+        draft = load_draft(draft.pk)
+    if why := sending_obstacle(draft):
         raise BadInput(why)
     if shown and draft.found and draft.found["good"] != shown["good"]:
         raise BadInput(Said("the list was checked once more since: look at the number of bad rows again"))
-    check_times(at(draft), None, timezone.now())
-    if within := contents.hours(draft):
+    check_times(call_time(draft), None, timezone.now())
+    if within := contents.hours_of_draft(draft):
         within.check_fields(draft.channel, [one["field"] for one in (draft.found or {}).get("columns", ())])
-    contents.of(draft)
+    contents.content_of_draft(draft)
     if refused := next((one for one in foresee_quotas(draft) if isinstance(one, QuotaRefusal)), None):
         raise BadInput(refused.sentence)
-    mine = Draft.objects.filter(still_open(), pk=draft.pk, busy="")
+    mine = Draft.objects.filter(open_drafts_condition(), pk=draft.pk, busy="")
     as_seen = mine.filter(
         message_revision=draft.message_revision,
         list_revision=draft.list_revision,
@@ -97,31 +106,31 @@ def start(draft: Draft, seen: str, values: Mapping[str, Any], user: Any) -> Draf
     )
     sets = {"decided_by": user, "fence": F("fence") + 1, "lease_at": None, "percent": 0, **columns("failure", "")}
     if not as_seen.update(busy=Draft.SENDING, **sets):
-        now = look(draft.pk)
+        now = load_draft(draft.pk)
         raise Closed(now) if now.campaign_id or now.busy == Draft.SENDING else Stale(now)
-    return look(draft.pk)
+    return load_draft(draft.pk)
 
 
 def is_small(draft: Draft) -> bool:
     """Return True if the campaign can be stored while somebody waits for the page."""
-    return len(contents.recipients(draft)) <= SMALL
+    return len(contents.checked_recipients(draft)) <= SMALL
 
 
-def finish(draft_id: int) -> Job | None:
+def finish_sending(draft_id: int) -> Job | None:
     """Make the campaign of a draft to be sent. None: another process does or has done so, or the draft was refused."""
-    fence = claim(draft_id, Draft.SENDING)
+    fence = claim_draft(draft_id, Draft.SENDING)
     if fence is None:
         return None
-    draft, sign = look(draft_id), Sign(draft_id, Draft.SENDING, fence)
+    draft, sign = load_draft(draft_id), Sign(draft_id, Draft.SENDING, fence)
 
-    def joined(campaign: Campaign) -> None:
+    def join_campaign(campaign: Campaign) -> None:
         if not sign.held.update(campaign=campaign, busy="", lease_at=None, updated_at=timezone.now()):
             raise FenceLost
-        _record(draft, campaign, _made_of(draft))
+        _record_campaign(draft, campaign, _made_of(draft))
 
     try:
-        rows = contents.recipients(draft).spooled(sign)
-        job = _accept(draft, rows, joined, draft.name, at(draft), contents.hours(draft))
+        rows = contents.checked_recipients(draft).spool_rows(sign)
+        job = _accept_draft(draft, rows, join_campaign, draft.name, call_time(draft), contents.hours_of_draft(draft))
     except FenceLost:
         return None
     except (BadInput, TemplateError, NotEntitled) as error:
@@ -129,15 +138,15 @@ def finish(draft_id: int) -> Job | None:
         return None
     except Exception as error:  # an uncaught error would be tried again for ever, and nobody would be told
         alarms.DRAFT_NOT_SENT.log(log, draft_id, exc_info=True)
-        sign.held.update(busy="", lease_at=None, **columns("failure", unexpected(error), None))
+        sign.held.update(busy="", lease_at=None, **columns("failure", unexpected_sentence(error), None))
         return None
-    _dispatch(job)
+    _dispatch_now(job)
     return job
 
 
 def _made_of(draft: Draft) -> Said:
     """Return the sentence for the record; with a note if the campaign is past its chosen time and goes immediately."""
-    when, now = at(draft), timezone.now()
+    when, now = call_time(draft), timezone.now()
     if not isinstance(when, datetime) or when > now:
         return Said(gettext_noop("made it of draft %(draft)s"), draft=str(draft.pk))
     # rows of earlier versions keep this form
@@ -147,7 +156,7 @@ def _made_of(draft: Draft) -> Said:
     )  # fmt: skip
 
 
-def _accept(
+def _accept_draft(
     draft: Draft,
     recipients: intake.Recipients,
     joined: Callable[[Campaign], None],
@@ -159,9 +168,9 @@ def _accept(
     """Store the campaign. by: the user, if it is a test to oneself."""
     test = by is not None
     maker = by or draft.decided_by
-    content, logins = contents.of(draft), contents.logins(draft)
-    identity = contents.identity(draft, logins[0].vendor)
-    return intake.accept(
+    content, logins = contents.content_of_draft(draft), contents.logins_of_draft(draft)
+    identity = contents.identity_of_draft(draft, logins[0].vendor)
+    return intake.store_campaign(
         sponsor=draft.sponsor,
         credential=logins[0],
         name=name[:200],
@@ -189,7 +198,7 @@ def _accept(
     )
 
 
-def test(draft: Draft, address: str, number: int, tests: int, user: Any) -> Job | None:
+def send_test(draft: Draft, address: str, number: int, tests: int, user: Any) -> Job | None:
     """Send recipient `number`'s letter, counted from 1, to the user's own address now.
 
     tests: Draft.tests as the page has shown it. Returns None if this test was sent already. Raises TemplateError,
@@ -198,30 +207,30 @@ def test(draft: Draft, address: str, number: int, tests: int, user: Any) -> Job 
     if draft.tests != tests:
         return None
     normal = intake.AddressReader(draft.channel, draft.sponsor.phone_region, is_for_sending=True)
-    rows = contents.recipients(draft).since(number - 1)
-    oneself = to_oneself.addressed(address, rows, normal, contents.of(draft).compiled)
-    mine = Draft.objects.filter(still_open(), pk=draft.pk, tests=tests)
+    rows = contents.checked_recipients(draft).since(number - 1)
+    oneself = to_oneself.address_first_letter(address, rows, normal, contents.content_of_draft(draft).compiled)
+    mine = Draft.objects.filter(open_drafts_condition(), pk=draft.pk, tests=tests)
 
-    def joined(campaign: Campaign) -> None:
+    def count_test(campaign: Campaign) -> None:
         if not mine.update(tests=F("tests") + 1):
             raise FenceLost
-        _record(draft, campaign, Said(gettext_noop("a test of draft %(draft)s"), draft=str(draft.pk)), user)
+        _record_campaign(draft, campaign, Said(gettext_noop("a test of draft %(draft)s"), draft=str(draft.pk)), user)
 
     try:
-        job = _accept(draft, oneself, joined, f"{to_oneself.NAME}{draft.name}", "now", None, user)
+        job = _accept_draft(draft, oneself, count_test, f"{to_oneself.NAME}{draft.name}", "now", None, user)
     except FenceLost:
         return None
-    _dispatch(job)
+    _dispatch_now(job)
     return job
 
 
-def _record(draft: Draft, campaign: Campaign, what: str, user: Any = None) -> None:
+def _record_campaign(draft: Draft, campaign: Campaign, what: str, user: Any = None) -> None:
     user = user or draft.decided_by
     actor = Actor(user.get_username(), user.pk) if user else Actor("somebody")
     record_changes(actor, Campaign, [(campaign.pk, what)], flag=ADDITION)
 
 
-def _dispatch(job: Job) -> None:
+def _dispatch_now(job: Job) -> None:
     """Dispatch the job; if this is lost, the sweep does it."""
     if job.status == Status.READY:
         dispatcher.dispatch_ready([job.pk])

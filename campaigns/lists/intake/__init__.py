@@ -5,11 +5,11 @@
 - storage accepts a campaign in one transaction; requests stores many requests of the HTTP API in one statement.
 """
 
-from campaigns.lists.intake.checking import AddressReader, check
+from campaigns.lists.intake.checking import AddressReader, check_rows
 from campaigns.lists.intake.csv_reader import CheckedTable, Table, check_table
 from campaigns.lists.intake.hours import Hours
 from campaigns.lists.intake.left_out import LeftOut, write_left_out
-from campaigns.lists.intake.storage import At, Recipients, accept, allocate
+from campaigns.lists.intake.storage import At, Recipients, allocate_ids, store_campaign
 from campaigns.texts.bad_input import BadInput, RowError
 
 __all__ = [
@@ -22,9 +22,9 @@ __all__ = [
     "Recipients",
     "RowError",
     "Table",
-    "accept",
-    "allocate",
-    "check",
+    "allocate_ids",
+    "check_rows",
     "check_table",
+    "store_campaign",
     "write_left_out",
 ]

@@ -41,7 +41,7 @@ LOCAL_PART_MAX = 64  # bytes before the @ (RFC 5321, 4.5.3.1.1)
 Normal = Callable[[str], str]
 
 
-def email(text: str) -> str:
+def normal_email(text: str) -> str:
     """Normalise an e-mail address: RFC 5322 without comments and quotes, or internationalised; no DNS look-up.
 
     The domain becomes lower-case, the whole address NFC.
@@ -54,12 +54,12 @@ def email(text: str) -> str:
     try:
         found = validate_email(text, check_deliverability=False, strict=True).normalized
     except EmailNotValidError as error:
-        why = _explained(str(error))
+        why = _explain_library_fault(str(error))
         raise ValueError(
-            Said("%(address)s is not an e-mail address: %(why)s", address=quoted(text), why=why)
+            Said("%(address)s is not an e-mail address: %(why)s", address=quote_text(text), why=why)
         ) from error
     if len(found.rpartition("@")[0].encode()) > LOCAL_PART_MAX:
-        raise ValueError(Said("%(address)s has more than 64 bytes before the @", address=quoted(text)))
+        raise ValueError(Said("%(address)s has more than 64 bytes before the @", address=quote_text(text)))
     return found
 
 
@@ -88,7 +88,7 @@ OF_ADDRESSES = frozenset(
 )
 
 
-def _explained(library: str) -> str:
+def _explain_library_fault(library: str) -> str:
     """Return a sentence of email_validator with its form, if it is one of OF_ADDRESSES."""
     head, _, what = library.partition(": ")
     form = f"{head}: %(what)s." if what else library
@@ -129,13 +129,13 @@ class AddressReader:
 
 
 _BY_CHANNEL: dict[str, tuple[Normal, Normal]] = {
-    "email": (email, str.lower),
+    "email": (normal_email, str.lower),
     "sms": (e164, str),
     "print": (print_address, str),
 }
 
 
-def quoted(text: str) -> str:
+def quote_text(text: str) -> str:
     """Quote a text, cut after 80 characters."""
     return repr(text if len(text) <= 80 else text[:77] + "...")
 
@@ -150,22 +150,22 @@ class RowErrors:
         self.first: list[RowError] = []
         self.total = 0
 
-    def add(self, row: int, text: str) -> None:
+    def add_error(self, row: int, text: str) -> None:
         self.total += 1
         if len(self.first) < SHOWN or row < self.first[-1].row:
             insort(self.first, RowError(row, text))
             del self.first[SHOWN:]
 
-    def extend(self, more: BadInput) -> None:
+    def add_errors(self, more: BadInput) -> None:
         for problem in more.problems:
-            self.add(problem.row, problem.text)
+            self.add_error(problem.row, problem.text)
 
-    def check(self) -> None:
+    def raise_if_any(self) -> None:
         """Raise BadInput if there was a problem."""
         if self.total:
-            self.fail()
+            self.raise_all()
 
-    def fail(self) -> NoReturn:
+    def raise_all(self) -> NoReturn:
         raise BadInput(self.first, self.total)
 
 
@@ -179,11 +179,11 @@ class DuplicateFinder:
         self.digest = digest
         self.heaps = [array("q") for _ in range(256)]
 
-    def add(self, key: str) -> None:
+    def add_address(self, key: str) -> None:
         value = self.digest(key)
         self.heaps[value >> 56].append(value)  # -128 .. 127
 
-    def twice(self) -> "array[int]":
+    def find_repeated(self) -> "array[int]":
         """Return the sorted digests that occur more than once. Each is a duplicate or a collision."""
         found = array("q")
         for heap in self.heaps[128:] + self.heaps[:128]:
@@ -212,7 +212,7 @@ def report_duplicates(
             continue
         first = firsts[at] if checks[at] == second else others.setdefault((value, second), number)
         if first != number:
-            problems.add(number, Said("the same recipient as in row %(row)s: %(name)s", row=str(first), name=key))
+            problems.add_error(number, Said("the same recipient as in row %(row)s: %(name)s", row=str(first), name=key))
 
 
 STEP = 5_000  # rows between two calls of `progress`
@@ -222,7 +222,7 @@ InputRows = Iterable[InputRow | RowError]
 OnProgress = Callable[[], None]
 
 
-def check(
+def check_rows(
     rows: InputRows,
     normal: AddressReader,
     content: Content,
@@ -240,21 +240,21 @@ def check(
     count = 0
     try:
         for count, row in enumerate(rows, start=1):
-            _look(row, normal, content, seen, found)
+            _check_row(row, normal, content, seen, found)
             if count % STEP == 0:
                 progress()
     except BadInput as broken:  # the file cannot be read any further
-        problems.extend(broken)
-        problems.fail()
+        problems.add_errors(broken)
+        problems.raise_all()
     if not count:
-        problems.add(0, Said("there are no recipients"))
+        problems.add_error(0, Said("there are no recipients"))
     if left_out is not None:
         left_out.end_pass()
-        rows = left_out.without(rows, number_of)
-    suspects = seen.twice()
+        rows = left_out.skip_left_out(rows, number_of)
+    suspects = seen.find_repeated()
     if suspects:
-        report_duplicates(suspects, _keys(rows, normal), found, digest)
-    problems.check()
+        report_duplicates(suspects, _address_keys(rows, normal), found, digest)
+    problems.raise_if_any()
     return count if left_out is None else _count_kept(count, left_out)
 
 
@@ -270,7 +270,7 @@ def number_of(row: InputRow | RowError) -> int:
     return row.row if isinstance(row, RowError) else row[0]
 
 
-def _look(
+def _check_row(
     row: InputRow | RowError,
     normal: AddressReader,
     content: Content,
@@ -278,23 +278,23 @@ def _look(
     problems: RowErrors | LeftOut,
 ) -> None:
     if isinstance(row, RowError):
-        problems.add(row.row, row.text)
+        problems.add_error(row.row, row.text)
         return
     number, recipient, fields = row
     try:
         address = normal(recipient)
     except ValueError as error:
         address = ""
-        problems.add(number, str(error))
+        problems.add_error(number, str(error))
     good = True
-    for text in faults(address, fields, content):
-        problems.add(number, text)
+    for text in field_faults(address, fields, content):
+        problems.add_error(number, text)
         good = False
     if address and (good or isinstance(problems, RowErrors)):  # a row left out is not the first of its recipient
-        seen.add(normal.same(address))
+        seen.add_address(normal.same(address))
 
 
-def _keys(rows: InputRows, normal: AddressReader) -> Iterator[tuple[int, str]]:
+def _address_keys(rows: InputRows, normal: AddressReader) -> Iterator[tuple[int, str]]:
     for row in rows:
         if not isinstance(row, RowError):
             try:
@@ -303,15 +303,17 @@ def _keys(rows: InputRows, normal: AddressReader) -> Iterator[tuple[int, str]]:
                 continue  # reported by the first pass
 
 
-def faults(recipient: str, fields: Mapping[str, Any], content: Content, budget: Budget | None = None) -> Iterator[str]:
+def field_faults(
+    recipient: str, fields: Mapping[str, Any], content: Content, budget: Budget | None = None
+) -> Iterator[str]:
     """Yield the faults of one recipient's fields, as short sentences. May raise OverBudget if a budget is given."""
-    if not _sound(recipient, fields, content):
+    if not _is_sound(recipient, fields, content):
         yield from map(shorten, looked_closely(recipient, fields, content, budget))
     if content.further:
         yield from map(shorten, content.further(recipient, fields, budget))
 
 
-def _sound(recipient: str, fields: Mapping[str, Any], content: Content) -> bool:
+def _is_sound(recipient: str, fields: Mapping[str, Any], content: Content) -> bool:
     """Return True for most good rows, quickly: short printable texts for a template that only shows fields."""
     try:
         text = "".join(fields.values()) + recipient

@@ -71,7 +71,7 @@ class CampaignContent:
         return made
 
 
-def compiled(
+def compile_content(
     subject: str,
     body: str,
     html: bool,
@@ -96,7 +96,7 @@ def compiled(
     if not files and is_blank(body, html):
         raise BadInput(Said("the message is empty: write its text"))
     if html or text or headers or files:
-        text = _beside(body, html, text, headers, files, vendor)
+        text = _text_beside_body(body, html, text, headers, files, vendor)
     made = templates.compile(subject, body, html, text=text, given=given_to(transactional))
     made = with_beside(made, header_templates(headers), files.faults if files and files.fields else None)
     vendors = (vendor, *others)
@@ -115,7 +115,9 @@ def is_blank(body: str, html: bool) -> bool:
     return not (UNSEEN.sub("", body) if html else body).strip()
 
 
-def _beside(body: str, html: bool, given: str, headers: Headers, files: CampaignFiles | None, vendor: Vendor) -> str:
+def _text_beside_body(
+    body: str, html: bool, given: str, headers: Headers, files: CampaignFiles | None, vendor: Vendor
+) -> str:
     """Return the text beside the body after checking the other parts. Raises BadInput, TemplateError."""
     faults = [text for _, text in header_faults(headers)]
     faults.extend(image_faults(body, html, [file.cid for file in files.to_all] if files else ()))

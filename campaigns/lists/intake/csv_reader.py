@@ -13,7 +13,7 @@ from io import TextIOWrapper
 from typing import Any, BinaryIO, Literal, NoReturn
 
 from campaigns.lists.intake import delimiters, spreadsheets, text_encoding
-from campaigns.lists.intake.checking import AddressReader, RowErrors, check, number_of
+from campaigns.lists.intake.checking import AddressReader, RowErrors, check_rows, number_of
 from campaigns.lists.intake.left_out import LeftOut
 from campaigns.lists.intake.number_formats import ShownAs
 from campaigns.lists.intake.sheets import ERROR, SheetRows
@@ -73,10 +73,10 @@ class Table:
     encoding: of a CSV file, None to detect it; afterwards the encoding used, None for a spreadsheet. fields: the names
     of the columns in templates. Rows that a spreadsheet shows as blank are left out.
 
-    most_unpacked: bytes of a spreadsheet, as in spreadsheets.to_csv. columns: returns the recipient's column and the
-    names of the others in templates; by default the first column, and the headers as names. hidden_rows: the decision
-    about rows that a spreadsheet hides; "": none yet, they are read. is_quoted: mailhub has written the file with
-    quotes before formulas (own_files), and rows() takes them off.
+    most_unpacked: bytes of a spreadsheet, as in spreadsheets.convert_to_csv. columns: returns the recipient's column
+    and the names of the others in templates; by default the first column, and the headers as names. hidden_rows: the
+    decision about rows that a spreadsheet hides; "": none yet, they are read. is_quoted: mailhub has written the file
+    with quotes before formulas (own_files), and rows() takes them off.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Table:
         self._sheet: SheetRows | None = None
         file.seek(0)
         if spreadsheets.is_spreadsheet(file.read(spreadsheets.MAGIC)):
-            self._sheet = spreadsheets.to_csv(file, most_unpacked)
+            self._sheet = spreadsheets.convert_to_csv(file, most_unpacked)
             self.file, self.encoding = self._sheet.file, None
             self._codec = text_encoding.UTF8
         else:
@@ -100,7 +100,7 @@ class Table:
         self._header_row, header = next(self._filled_records(), (0, []))
         if not self._header_row:
             raise BadInput(Said("the first visible sheet is empty") if self._sheet else Said("the file is empty"))
-        self.header = [given_name(self._as_shown(given_name(name))) for name in header]
+        self.header = [given_name(self._cell_as_shown(given_name(name))) for name in header]
         while self.header and not self.header[-1]:
             self.header.pop()  # from a comma at the end of each row
         self.of_left_out = self.header[-2:] == LEFT_OUT
@@ -114,18 +114,18 @@ class Table:
         self._columns = list(self.header)  # as they stand in the file
         self.fields = [field_name(name) for name in self.header]
         if columns and self.header:
-            self._arrange(columns(self))
+            self._arrange_columns(columns(self))
         problems = RowErrors()
         for text in _header_problems(self.header, self.fields):
-            problems.add(self._header_row, text)
-        problems.check()
+            problems.add_error(self._header_row, text)
+        problems.raise_if_any()
 
     def header_fault(self, text: str) -> BadInput:
         """Return an error about the header's row."""
         return BadInput([RowError(self._header_row, text)])
 
     @property
-    def hidden(self) -> Sequence[int]:
+    def hidden_rows(self) -> Sequence[int]:
         """The numbers of the rows that the spreadsheet hides; the header is none."""
         found = self._sheet.hidden if self._sheet else ()
         return found[1:] if found and found[0] == self._header_row else found
@@ -141,15 +141,15 @@ class Table:
 
     def require_choice(self) -> None:
         """Raise HiddenRowsUndecided if rows are hidden and nobody has decided about them."""
-        if self._hidden_rows or not self.hidden:
+        if self._hidden_rows or not self.hidden_rows:
             return
-        rows = ", ".join(f"{row}" for row in self.hidden[:SHOWN_HIDDEN])
-        more = ", ..." if len(self.hidden) > SHOWN_HIDDEN else ""
+        rows = ", ".join(f"{row}" for row in self.hidden_rows[:SHOWN_HIDDEN])
+        more = ", ..." if len(self.hidden_rows) > SHOWN_HIDDEN else ""
         raise HiddenRowsUndecided(
             Said(
                 "rows of the spreadsheet are hidden, as by a filter: %(count)s (%(rows)s);"
                 " say whether they are kept or left out",
-                count=len(self.hidden),
+                count=len(self.hidden_rows),
                 rows=rows + more,
             )
         )
@@ -165,13 +165,13 @@ class Table:
         Blank rows are counted but not yielded.
         """
         records, first = self._filled_records(), self._first
-        hidden = iter(self.hidden if self._hidden_rows == "leave_out" else ())
+        hidden = iter(self.hidden_rows if self._hidden_rows == "leave_out" else ())
         left_out = next(hidden, None)
         next(records, None)
         for number, cells in records:
             if number == left_out:
                 left_out = next(hidden, None)
-            elif any(cells := [given_value(self._as_shown(given_value(cell))) for cell in cells]):
+            elif any(cells := [given_value(self._cell_as_shown(given_value(cell))) for cell in cells]):
                 if self.is_quoted:
                     cells = [undone(cell) for cell in cells]
                 if self._added is not None:
@@ -182,10 +182,10 @@ class Table:
                     cells.insert(0, cells.pop(first))
                 yield number, cells
 
-    def _as_shown(self, cell: str) -> str:
+    def _cell_as_shown(self, cell: str) -> str:
         return cell if self._sheet else shown_text(cell)
 
-    def _arrange(self, columns: "ColumnNames") -> None:
+    def _arrange_columns(self, columns: "ColumnNames") -> None:
         """Make the recipient's column the first one. Raises BadInput."""
         if columns.recipient not in self.header:
             raise self.header_fault(Said("there is no column %(name)s", name=repr(columns.recipient)))
@@ -201,9 +201,9 @@ class Table:
                 raise BadInput(Said("the file is %(what)s, not CSV: save it as XLSX or as 'CSV UTF-8'", what=what))
         try:
             if self.encoding:
-                self._codec = text_encoding.known(self.encoding)
+                self._codec = text_encoding.known_codec(self.encoding)
             else:
-                self._codec = text_encoding.UTF8 if _is_utf8(self.file) else text_encoding.find(self.file)
+                self._codec = text_encoding.UTF8 if _is_utf8(self.file) else text_encoding.find_encoding(self.file)
         except ValueError as error:
             raise BadInput(str(error)) from None
         self.encoding = self._codec
@@ -214,48 +214,48 @@ class Table:
             if said := SEPARATOR.fullmatch(line):
                 self._preamble, self.delimiter = True, said[1]
             else:
-                self.delimiter = delimiters.find(line + text.read(delimiters.SAMPLE))
+                self.delimiter = delimiters.find_delimiter(line + text.read(delimiters.SAMPLE))
         except UnicodeError as error:  # as of UTF-16 without its mark, which no replacement mends
-            self._undecodable(error)
+            self._raise_undecodable(error)
         finally:
             text.detach()
 
     def _filled_records(self) -> Iterator[tuple[int, list[str]]]:
         """Yield the header and what follows it; rows of blanks above it count only for the numbers."""
-        records = self._records()
+        records = self._read_records()
         for number, cells in records:
             if any(map(given_value, cells)):
                 yield number, cells
                 break
         yield from records
 
-    def _records(self, errors: str = "strict") -> Iterator[tuple[int, list[str]]]:
+    def _read_records(self, errors: str = "strict") -> Iterator[tuple[int, list[str]]]:
         self.file.seek(0)
         text = TextIOWrapper(self.file, encoding=self._codec, errors=errors, newline="")
         number = 0
         try:
             if self._preamble:
                 text.readline(MAX_LINE)
-            reader = csv.reader(_lines(text), delimiter=self.delimiter, strict=True, skipinitialspace=True)
+            reader = csv.reader(_bounded_lines(text), delimiter=self.delimiter, strict=True, skipinitialspace=True)
             for number, cells in enumerate(reader, start=1):
                 yield number, cells
         except UnicodeError as error:
-            self._undecodable(error)
+            self._raise_undecodable(error)
         except csv.Error as error:
-            raise BadInput([RowError(number + 1, _reason(error))]) from error
+            raise BadInput([RowError(number + 1, _explain_csv_error(error))]) from error
         finally:
             if not self.file.closed:
                 text.detach()
 
-    def _undecodable(self, error: UnicodeError) -> NoReturn:
+    def _raise_undecodable(self, error: UnicodeError) -> NoReturn:
         advice = Said("save it as XLSX or as 'CSV UTF-8', or name its encoding, like cp1252 or cp1250")
         if self._codec != text_encoding.UTF8:
             raise BadInput(
                 Said("the file is not in the encoding %(name)s; %(advice)s", name=self._codec, advice=advice)
             ) from error
-        position, byte = text_encoding.first_bad_byte(self.file)
+        position, byte = text_encoding.find_bad_byte(self.file)
         where = {"byte": f"0x{byte:02x}", "position": position, "advice": advice}
-        for number, cells in self._records(errors="surrogateescape"):
+        for number, cells in self._read_records(errors="surrogateescape"):
             for column, cell in enumerate(cells, start=1):
                 if UNDECODED.search(cell):
                     why = Said(
@@ -326,14 +326,14 @@ def _header_problems(header: list[str], fields: list[str]) -> Iterator[str]:
             )
 
 
-def _lines(text: TextIOWrapper) -> Iterator[str]:
+def _bounded_lines(text: TextIOWrapper) -> Iterator[str]:
     while line := text.readline(MAX_LINE):
         if len(line) == MAX_LINE:
             raise csv.Error(f"a line is longer than {MAX_LINE:,} characters")
         yield line
 
 
-def _reason(error: csv.Error) -> str:
+def _explain_csv_error(error: csv.Error) -> str:
     text = str(error)
     if "field larger" in text:
         return Said("a cell is larger than 100,000 characters, or its quote is never closed")
@@ -357,7 +357,7 @@ class CheckedTable:
 
     def __iter__(self) -> Iterator[tuple[str, dict[str, Any]]]:
         normal = self._rows.normal
-        for row in self._left_out.without(self._rows, number_of) if self._left_out else self._rows:
+        for row in self._left_out.skip_left_out(self._rows, number_of) if self._left_out else self._rows:
             if isinstance(row, RowError):
                 raise BadInput([row])  # the file was changed after the check
             yield normal(row[1]), row[2]
@@ -377,12 +377,12 @@ class TableRows:
     def __iter__(self) -> Iterator[tuple[int, str, dict[str, Any]] | RowError]:
         columns, width, unnamed = self.columns, len(self.table.header), self.unnamed
         for number, cells in self.table.rows():
-            if (len(cells) != width or unnamed) and (fault := self._misfit(cells)):
+            if (len(cells) != width or unnamed) and (fault := self._misfit_of_row(cells)):
                 yield RowError(number, fault)
             else:
                 yield number, cells[0], {name: cells[column] for column, name in columns}
 
-    def _misfit(self, cells: list[str]) -> str:
+    def _misfit_of_row(self, cells: list[str]) -> str:
         """Return the fault of a row without a cell for each column, or ''.
 
         Blank cells after the last column are allowed.
@@ -413,7 +413,7 @@ def check_table(
     table.require_choice()
     rows = TableRows(table, content, AddressReader(channel, region, is_for_sending=True))
     _check_header(table, channel, content, rows)
-    return CheckedTable(rows, check(rows, rows.normal, content, progress, left_out=left_out), left_out)
+    return CheckedTable(rows, check_rows(rows, rows.normal, content, progress, left_out=left_out), left_out)
 
 
 def _check_header(table: Table, channel: str, content: Content, rows: TableRows) -> None:

@@ -1,6 +1,6 @@
 """Checks the fields of one recipient closely and reports faults as sentences.
 
-Only rows that fail the quick check come here (checking.faults). They are rendered as the sender will render them.
+Only rows that fail the quick check come here (checking.field_faults). They are rendered as the sender will render them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ def looked_closely(
     try:
         text = "".join(fields.values())
     except TypeError:
-        text = _json(fields)
+        text = _fields_as_json(fields)
     if len(text) > MAX_CELL or "\0" in text or "\0" in recipient:
         yield from _cell_faults(fields, recipient)
     for name in content.required:
@@ -31,19 +31,19 @@ def looked_closely(
             yield Said("%(name)s is empty, and the template shows it", name=repr(name))
     missing = content.fields - fields.keys()
     if missing:
-        yield Said(NEEDS_OURS if UNSUBSCRIBE_URL in missing else NEEDS, names=_listed(missing))
+        yield Said(NEEDS_OURS if UNSUBSCRIBE_URL in missing else NEEDS, names=_quoted_names(missing))
     else:
         yield from _rendering_faults(recipient, fields, content, budget)
 
 
-def _json(fields: Mapping[str, Any]) -> str:
+def _fields_as_json(fields: Mapping[str, Any]) -> str:
     """Return fields as JSON if some are not text, with NUL as the character that the database would see."""
     return orjson.dumps(fields).decode().replace("\\u0000", "\0")
 
 
 def _cell_faults(fields: Mapping[str, Any], recipient: str) -> Iterator[str]:
     for name, value in (("recipient", recipient), *fields.items()):
-        text = value if isinstance(value, str) else _json({name: value})
+        text = value if isinstance(value, str) else _fields_as_json({name: value})
         if len(text) > MAX_CELL:
             yield Said("%(name)s is larger than %(most)s characters", name=repr(name), most=MAX_CELL)
         if "\0" in text:
@@ -70,10 +70,10 @@ def _rendering_faults(
     except TemplateError as error:
         broken = [name for name in content.subject_fields if LINE_BREAK.search(str(fields.get(name)))]
         if broken:
-            yield Said("%(names)s has a line break, and the subject shows it", names=_listed(broken))
+            yield Said("%(names)s has a line break, and the subject shows it", names=_quoted_names(broken))
         else:
             yield str(error)
 
 
-def _listed(names: Iterable[str]) -> str:
+def _quoted_names(names: Iterable[str]) -> str:
     return ", ".join(repr(name) for name in sorted(names))

@@ -60,7 +60,7 @@ class FileSource(Protocol):
     def size(self, name: str) -> int:
         """Return the size in bytes. Raises ValueError with a sentence if the file is missing or may not be sent."""
 
-    def read(self, name: str) -> bytes:
+    def read_named(self, name: str) -> bytes:
         """Return the content. Raises one of UNREADABLE."""
 
     def digest(self, name: str) -> bytes | None:
@@ -75,21 +75,21 @@ class Folder:
         self._composed: dict[Path, dict[str, str]] = {}
 
     def size(self, name: str) -> int:
-        path = self._find(name)
+        path = self._find_composed(name)
         if not path.is_relative_to(self._root):
             raise ValueError(Said("%(name)s is outside the folder", name=repr(name)))
         if not path.is_file():
             raise ValueError(Said("there is no file %(name)s", name=repr(name)))
         return path.stat().st_size
 
-    def read(self, name: str) -> bytes:
-        with self._find(name).open("rb") as file:
+    def read_named(self, name: str) -> bytes:
+        with self._find_composed(name).open("rb") as file:
             return file.read(LARGEST_MAIL + 1)
 
     def digest(self, name: str) -> None:
         return None
 
-    def _find(self, name: str) -> Path:
+    def _find_composed(self, name: str) -> Path:
         """Return the file of this name, whose letters the folder may write decomposed, as Macs do."""
         path = self._root / name
         if not name.isascii() and not path.exists():
@@ -126,7 +126,7 @@ class Archive:
             raise ValueError(Said("%(name)s is encrypted", name=repr(name)))
         return entry.file_size
 
-    def read(self, name: str) -> bytes:
+    def read_named(self, name: str) -> bytes:
         with self._zip.open(self._entries[name]) as file:
             return file.read(LARGEST_MAIL + 1)  # limited even if the archive states a smaller size
 
@@ -143,7 +143,7 @@ def _names_of(entry: zipfile.ZipInfo) -> set[str]:
     return {entry.filename, given_name(name)}
 
 
-def source(path: Path) -> FileSource:
+def open_source(path: Path) -> FileSource:
     """Return the folder or archive at this path. Raises BadInput."""
     if path.is_dir():
         return Folder(path)
@@ -171,7 +171,7 @@ class CampaignFiles:
             if file.name in names:
                 raise BadInput(Said("two files are called %(name)s", name=repr(file.name)))
             names.add(file.name)
-            if problem := _unfit(file.name, file.size) or _untyped(file):
+            if problem := _name_unfit_reason(file.name, file.size) or _type_unfit_reason(file):
                 raise BadInput(problem)
         self._bytes = sum(file.size for file in self.to_all)
         if self._bytes > LARGEST_MAIL:
@@ -190,7 +190,7 @@ class CampaignFiles:
         size = sum(file.size for file in self.to_all)
         for name in file_names(fields, self.fields):
             try:
-                size += self._known(name)
+                size += self._find_or_keep(name)
             except ValueError as error:
                 yield str(error)
         if size > LARGEST_MAIL:
@@ -201,16 +201,16 @@ class CampaignFiles:
         own = sum(self.own.get(name, 0) for name in file_names(fields, self.fields)) if self.fields else 0
         return own + sum(file.size for file in self.to_all)
 
-    def _known(self, name: str) -> int:
+    def _find_or_keep(self, name: str) -> int:
         if name in self.own:
             return self.own[name]
         assert self.found_in is not None, "fields name files of a folder"
-        if problem := _unfit(name, 0):
+        if problem := _name_unfit_reason(name, 0):
             raise ValueError(problem)
         if any(file.name == name for file in self.to_all):
             raise ValueError(Said("%(name)s is the name of a file that all get", name=repr(name)))
         size = self.found_in.size(name)
-        if problem := _unfit(name, size):
+        if problem := _name_unfit_reason(name, size):
             raise ValueError(problem)
         self._bytes += size
         if len(self.own) >= MOST_FILES or self._bytes > MOST_BYTES:
@@ -235,10 +235,10 @@ class CampaignFiles:
         source = self.found_in
         for name, size in self.own.items():
             assert source is not None, "fields name files of a folder"
-            yield NewFile(name, size, partial(source.read, name), to_all=False, digest=source.digest(name))
+            yield NewFile(name, size, partial(source.read_named, name), to_all=False, digest=source.digest(name))
 
 
-def _unfit(name: str, size: int) -> str:
+def _name_unfit_reason(name: str, size: int) -> str:
     """Return why no letter can carry such a file, or '' if it can."""
     parts = name.split("/")
     if not name.isprintable() or len(name) > LONGEST_NAME or "\\" in name or not shown_name(name):
@@ -256,7 +256,7 @@ def _unfit(name: str, size: int) -> str:
     )
 
 
-def _untyped(file: NewFile) -> str:
+def _type_unfit_reason(file: NewFile) -> str:
     if not TYPE.fullmatch(file.kind):
         return Said("%(kind)s is not the type of a file, like application/pdf", kind=repr(file.kind))
     if file.cid and not re.fullmatch(r"[A-Za-z0-9!#$%&'*+=?^_`{|}~.@-]{1,100}", file.cid):
@@ -281,7 +281,7 @@ VALUES (%s, %s, %s, %s, %s, %s)
 """
 
 
-def keep(content: bytes, rows: Any) -> bytes:
+def keep_content(content: bytes, rows: Any) -> bytes:
     """Store a content unless it is stored already; return its SHA-256. rows: a psycopg connection."""
     digest = sha256(content).digest()
     with psycopg.Cursor(rows) as cursor:  # Django's cursor would write the content into the statement as text
@@ -313,11 +313,11 @@ def keep_all(files: CampaignFiles) -> list[tuple[NewFile, bytes]]:
                     size=file.size,
                 )
             )
-        kept.append((file, keep(content, connection.connection)))
+        kept.append((file, keep_content(content, connection.connection)))
     return kept
 
 
-def name(campaign_id: int, kept: Iterable[tuple[NewFile, bytes]]) -> None:
+def name_kept_files(campaign_id: int, kept: Iterable[tuple[NewFile, bytes]]) -> None:
     """Link stored contents to the campaign, under the names of its files."""
     with psycopg.Cursor(connection.connection) as cursor:
         cursor.executemany(

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 
-from campaigns.lists.intake.checking import quoted
+from campaigns.lists.intake.checking import quote_text
 from campaigns.models.campaigns import ZONE_FIELD
 from campaigns.texts.bad_input import BadInput
 from campaigns.texts.templates import Budget, Content, Values
@@ -51,23 +51,23 @@ class Hours:
                 Said("hours by each recipient's clock need a column time_zone that says where each is (Europe/London)")
             )
 
-    def with_zones(self, channel: str, content: Content) -> Content:
+    def check_recipient_zones(self, channel: str, content: Content) -> Content:
         """Return the content with a check of each recipient's zone, if the hours go by it."""
         if not self.each or channel == Vendor.Channel.SMS:
             return content
         before = content.further
 
-        def further(recipient: str, fields: Values, budget: Budget | None) -> Iterator[str]:
+        def find_zone_faults(recipient: str, fields: Values, budget: Budget | None) -> Iterator[str]:
             zone = fields.get(ZONE_FIELD)
             if not (zone in (None, "") or (isinstance(zone, str) and find_zone(zone))):
                 yield Said(
                     "time_zone: %(name)s is no time zone of the IANA list; "
                     "write it like Europe/London, or leave it empty",
-                    name=quoted(str(zone)),
+                    name=quote_text(str(zone)),
                 )
             yield from before(recipient, fields, budget) if before else ()
 
-        return replace(content, further=further)
+        return replace(content, further=find_zone_faults)
 
 
 def parse_hours(text: str, zone: str, each: bool = False) -> Hours:

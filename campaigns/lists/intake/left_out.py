@@ -30,7 +30,7 @@ class Reasons:
         self._file = tempfile.TemporaryFile("w+", encoding="utf-8", errors="surrogatepass", newline="\n")  # noqa: SIM115
         weakref.finalize(self, self._file.close)
 
-    def add(self, row: int, text: str) -> None:
+    def add_reason(self, row: int, text: str) -> None:
         if not self.rows or self.rows[-1] != row:
             self.rows.append(row)
         if len(lines := text.splitlines()) > 1:
@@ -61,15 +61,15 @@ class LeftOut:
         """The number of rows that only repeat an earlier recipient; 0 before both passes have ended."""
         return len(self._passes[1].rows) if len(self._passes) > 1 else 0
 
-    def add(self, row: int, text: str) -> None:
-        self._passes[-1].add(row, text)
+    def add_error(self, row: int, text: str) -> None:
+        self._passes[-1].add_reason(row, text)
 
     def end_pass(self) -> None:
         """Leave out the rows so far, so that no row is a duplicate of them."""
         self.rows = array("q", merge(self.rows, self._passes[-1].rows))
         self._passes.append(Reasons())
 
-    def without(self, rows: Iterable[Row], number: Callable[[Row], int]) -> Iterator[Row]:
+    def skip_left_out(self, rows: Iterable[Row], number: Callable[[Row], int]) -> Iterator[Row]:
         """Yield the rows without those left out. rows: ascending by `number`."""
         out = iter(self.rows)
         following = next(out, None)
@@ -79,7 +79,7 @@ class LeftOut:
             else:
                 yield row
 
-    def reasons(self) -> Iterator[tuple[int, str]]:
+    def reasons_by_row(self) -> Iterator[tuple[int, str]]:
         """Yield each left-out row, in order, with all its reasons."""
         for row, found in groupby(merge(*self._passes), key=itemgetter(0)):
             yield row, Said.join_parts("; ", (text for _, text in found))
@@ -91,7 +91,7 @@ def write_left_out(table: Any, left_out: LeftOut, file: TextIO) -> None:
     No cell is a formula (formulas.harmless); a Table that reads the file undoes the escaping. If the list was itself
     such a file, the new numbers and reasons replace the old.
     """
-    reasons = left_out.reasons()
+    reasons = left_out.reasons_by_row()
     writer = csv.writer(file, delimiter=table.delimiter)
     header = table.header[:-2] if table.of_left_out else table.header
     writer.writerow([*map(harmless, header), *COLUMNS])

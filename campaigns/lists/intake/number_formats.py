@@ -46,22 +46,22 @@ class Section:
         """True if it shows a word instead of the number, as for yes and no."""
         return self.is_text and any(sign.isalpha() for _, sign in self.signs)
 
-    def show(self, number: Decimal) -> str:
+    def show_number(self, number: Decimal) -> str:
         """Return the text that a spreadsheet shows for a number of 0 or more."""
         number *= Decimal(100) ** sum(kind == "percent" for kind, _ in self.signs)
-        number /= Decimal(1000) ** self._scale()
+        number /= Decimal(1000) ** self._scale_of_commas()
         decimals = sum(kind == "decimal" for kind, _ in self.signs)
         rounded = number.quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP)
         whole, _, fraction = f"{rounded:f}".partition(".")
-        return "".join(self._fill("" if whole == "0" else whole, fraction))
+        return "".join(self._fill_digits("" if whole == "0" else whole, fraction))
 
-    def _scale(self) -> int:
+    def _scale_of_commas(self) -> int:
         """Count the commas behind the last digit before the point: each divides by a thousand."""
         kinds = [kind for kind, _ in self.signs if kind in ("digit", "comma", "point")]
         before = kinds[: kinds.index("point")] if "point" in kinds else kinds
         return len(before) - len("".join("," if kind == "comma" else "0" for kind in before).rstrip(","))
 
-    def _fill(self, whole: str, fraction: str) -> Iterator[str]:
+    def _fill_digits(self, whole: str, fraction: str) -> Iterator[str]:
         places = sum(kind == "digit" for kind, _ in self.signs)
         grouped = any(kind == "comma" for kind, _ in self.signs) and self._is_grouped()
         padded, place = False, 0
@@ -73,7 +73,7 @@ class Section:
                 digits = whole[: len(whole) - left + 1] if first else whole[len(whole) - left : len(whole) - left + 1]
                 if len(whole) < left:
                     digits = "0" if padded else " " if sign == "?" else ""
-                yield self._group(digits, left) if grouped else digits
+                yield self._group_digits(digits, left) if grouped else digits
             elif kind == "decimal":
                 digit, fraction = fraction[:1], fraction[1:]
                 rest = (digit + fraction).strip("0")
@@ -90,7 +90,7 @@ class Section:
         return re.search("0,+0", kinds.partition(".")[0]) is not None
 
     @staticmethod
-    def _group(digits: str, left: int) -> str:
+    def _group_digits(digits: str, left: int) -> str:
         """Put a comma behind each digit that has a multiple of three behind it. left: places from the last digit on."""
         behind = left - 1
         parts = []
@@ -110,11 +110,11 @@ class NumberFormat:
     def has_code(self) -> bool:
         return any(section.is_code for section in self.sections)
 
-    def section(self, number: Decimal) -> tuple[Section | None, bool]:
+    def section_for(self, number: Decimal) -> tuple[Section | None, bool]:
         """Return the part that shows this number, and True if a minus goes before a negative one."""
         if any(section.condition for section in self.sections):
             for section in self.sections:
-                if section.condition is None or _holds(number, *section.condition):
+                if section.condition is None or _does_condition_hold(number, *section.condition):
                     return section, True
             return None, True
         if len(self.sections) > 2 and number == 0:
@@ -124,7 +124,7 @@ class NumberFormat:
         return (self.sections[0] if self.sections else None), True
 
 
-def _holds(number: Decimal, sign: str, bound: Decimal) -> bool:
+def _does_condition_hold(number: Decimal, sign: str, bound: Decimal) -> bool:
     return {
         "<": number < bound,
         "<=": number <= bound,
@@ -136,16 +136,16 @@ def _holds(number: Decimal, sign: str, bound: Decimal) -> bool:
 
 
 @lru_cache(maxsize=1_000)
-def parse(code: str) -> NumberFormat:
+def parse_format(code: str) -> NumberFormat:
     """Read a code. Unknown parts leave numbers unchanged."""
-    parts = list(_split(code[:LONGEST]))[:MOST_SECTIONS]
-    sections = [_section(part, is_signed=len(parts) > 1) for part in parts]
+    parts = list(_split_sections(code[:LONGEST]))[:MOST_SECTIONS]
+    sections = [_parse_section(part, is_signed=len(parts) > 1) for part in parts]
     if len(sections) == MOST_SECTIONS or any(kind == "text" for kind, _ in sections[-1].signs):
         sections.pop()  # the section for texts
     return NumberFormat(tuple(sections))
 
 
-def _split(code: str) -> Iterator[list[re.Match[str]]]:
+def _split_sections(code: str) -> Iterator[list[re.Match[str]]]:
     found: list[re.Match[str]] = []
     for token in TOKEN.finditer(code):
         if token["sign"] == ";":
@@ -156,7 +156,7 @@ def _split(code: str) -> Iterator[list[re.Match[str]]]:
     yield found
 
 
-def _section(tokens: list[re.Match[str]], is_signed: bool) -> Section:
+def _parse_section(tokens: list[re.Match[str]], is_signed: bool) -> Section:
     """Parse a section. is_signed: there are others, such as one for negative numbers, so a plus only shows the sign."""
     signs: list[tuple[str, str]] = []
     condition, kinds, letters, currency, is_elapsed = None, set[str](), "", "", False
@@ -164,7 +164,7 @@ def _section(tokens: list[re.Match[str]], is_signed: bool) -> Section:
         literal = token["quoted"] or token["escaped"] or (" " if token["width"] else "") or token["other"] or ""
         if bracket := token["bracket"]:
             if said := CONDITION.fullmatch(bracket.strip()):
-                condition = said[1], _decimal(said[2])
+                condition = said[1], _parse_decimal_text(said[2])
             elif ELAPSED.fullmatch(bracket):
                 letters, is_elapsed = letters + "s", True
             elif bracket.startswith("$"):
@@ -180,12 +180,14 @@ def _section(tokens: list[re.Match[str]], is_signed: bool) -> Section:
         signs.extend(("literal", one) for one in literal)
     text = "".join(sign for _, sign in signs)
     has_currency = bool(currency) or CURRENCY.search(text) is not None
-    kind = _kind(kinds, letters, has_currency, any(one == "literal" and sign.isalnum() for one, sign in signs))
+    kind = _kind_of_format(
+        kinds, letters, has_currency, any(one == "literal" and sign.isalnum() for one, sign in signs)
+    )
     is_code = not letters and not kinds & INEXACT and _is_code(signs, kinds, is_signed)
     return Section(tuple(signs), condition, kind, is_code, not kinds and not letters, is_elapsed)
 
 
-def _decimal(text: str) -> Decimal:
+def _parse_decimal_text(text: str) -> Decimal:
     try:
         return Decimal(text)
     except ArithmeticError:
@@ -205,7 +207,7 @@ def _add_sign(signs: list[tuple[str, str]], kinds: set[str], sign: str) -> None:
     kinds.add(name)
 
 
-def _kind(kinds: set[str], letters: str, has_currency: bool, has_text: bool) -> ShownAs:
+def _kind_of_format(kinds: set[str], letters: str, has_currency: bool, has_text: bool) -> ShownAs:
     if "general" not in kinds and letters:
         if re.search("[yd]|mmm", letters):
             return "date"

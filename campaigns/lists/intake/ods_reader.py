@@ -12,7 +12,7 @@ from campaigns.lists.intake.fields import MAX_CELL
 from campaigns.lists.intake.number_formats import ShownAs
 from campaigns.lists.intake.sheets import ERROR, MOST_COLUMNS, MOST_ROWS, UNCALCULATED, SheetRows, iso_day
 from campaigns.lists.intake.xlsx_numbers import LONGEST
-from campaigns.lists.intake.xlsx_xml import XmlPart, ZippedXml, damaged, whole
+from campaigns.lists.intake.xlsx_xml import XmlPart, ZippedXml, damaged_sentence, parse_whole_number
 from campaigns.reporting.own_files import TYPED
 from campaigns.texts.bad_input import BadInput, RowError
 from vendors.said import Said
@@ -39,22 +39,22 @@ def is_ods(archive: zipfile.ZipFile) -> bool:
     return info.file_size < 200 and archive.read(info).startswith(TYPE)
 
 
-def read(archive: zipfile.ZipFile, most: int, rows: SheetRows) -> None:
+def read_ods(archive: zipfile.ZipFile, most: int, rows: SheetRows) -> None:
     """Write the sheet to `rows`. most: limit of unpacked bytes of XML.
 
     Raises BadInput, expat.ExpatError, and zipfile's errors.
     """
     parts, sheets = ZippedXml(archive, most), _Sheets(rows)
     manifest = _Manifest()
-    if parts.has("META-INF/manifest.xml"):
-        parts.read("META-INF/manifest.xml", manifest)
+    if parts.has_part("META-INF/manifest.xml"):
+        parts.feed_part("META-INF/manifest.xml", manifest)
     if manifest.is_encrypted:
         raise BadInput(Said("the spreadsheet has a password: save it without one"))
     own = _Properties()
-    if parts.has("meta.xml"):
-        parts.read("meta.xml", own)
+    if parts.has_part("meta.xml"):
+        parts.feed_part("meta.xml", own)
     rows.is_typed = own.is_typed
-    parts.read(CONTENT, sheets)
+    parts.feed_part(CONTENT, sheets)
     if not sheets.is_found:
         raise BadInput(Said("the spreadsheet has no visible sheet"))
 
@@ -64,7 +64,7 @@ class _Manifest(XmlPart):
         super().__init__()
         self.is_encrypted = False
 
-    def start(self, tag: str, attributes: dict[str, str]) -> None:
+    def start_tag(self, tag: str, attributes: dict[str, str]) -> None:
         if tag == "encryption-data":
             self.is_encrypted = True
 
@@ -76,12 +76,12 @@ class _Properties(XmlPart):
         super().__init__()
         self.is_typed, self._name = False, ""
 
-    def start(self, tag: str, attributes: dict[str, str]) -> None:
+    def start_tag(self, tag: str, attributes: dict[str, str]) -> None:
         if tag == "user-defined":
             self._name = attributes.get("meta:name", "")
             self.want_text()
 
-    def end(self, tag: str) -> None:
+    def end_tag(self, tag: str) -> None:
         if tag == "user-defined" and (self._name, self.text()) == TYPED:
             self.is_typed = True
 
@@ -100,7 +100,7 @@ class _Sheets(XmlPart):
         self._has_paragraph = False
         self._not_shown = 0
 
-    def start(self, tag: str, attributes: dict[str, str]) -> None:
+    def start_tag(self, tag: str, attributes: dict[str, str]) -> None:
         if self._cell is not None:
             self._start_text(tag, attributes)
         elif self._is_read:
@@ -109,14 +109,14 @@ class _Sheets(XmlPart):
             self._style = attributes.get("style:name", "")
         elif tag == "table-properties" and attributes.get("table:display") == "false":
             if len(self._hidden_styles) > MOST_STYLES:
-                raise BadInput(damaged(Said("it has too many formats")))
+                raise BadInput(damaged_sentence(Said("it has too many formats")))
             self._hidden_styles.add(self._style)
         elif tag == "table" and not self.is_found and attributes.get("table:style-name") not in self._hidden_styles:
             self.is_found = self._is_read = True
 
     def _start_in_sheet(self, tag: str, attributes: dict[str, str]) -> None:
         if tag == "table-row":
-            self._repeated = whole(attributes.get("table:number-rows-repeated", "1"))
+            self._repeated = parse_whole_number(attributes.get("table:number-rows-repeated", "1"))
             self._is_hidden = attributes.get("table:visibility") in HIDDEN
             self._cells = []
         elif tag in ("table-cell", "covered-table-cell"):
@@ -134,10 +134,10 @@ class _Sheets(XmlPart):
                 self._paragraphs.append("\n")
             self._texts, self._has_paragraph = self._paragraphs, True
         elif self._texts is not None and tag in ("s", "tab", "line-break"):
-            count = min(whole(attributes.get("text:c", "1")), MAX_CELL) if tag == "s" else 1
-            super()._text({"s": " ", "tab": "\t", "line-break": "\n"}[tag] * count)
+            count = min(parse_whole_number(attributes.get("text:c", "1")), MAX_CELL) if tag == "s" else 1
+            super()._take_text({"s": " ", "tab": "\t", "line-break": "\n"}[tag] * count)
 
-    def end(self, tag: str) -> None:
+    def end_tag(self, tag: str) -> None:
         if self._cell is not None:
             if tag in ("table-cell", "covered-table-cell"):
                 self._end_cell(self._cell)
@@ -151,20 +151,20 @@ class _Sheets(XmlPart):
         elif tag == "table":
             self._is_read = False
 
-    def _text(self, text: str) -> None:
+    def _take_text(self, text: str) -> None:
         """Take text between tags. A series of blanks and line breaks in it counts as one blank (part 3, 6.1.2)."""
-        super()._text(BLANKS.sub(" ", text))
+        super()._take_text(BLANKS.sub(" ", text))
 
     def _end_cell(self, cell: dict[str, str]) -> None:
         self._cell, self._texts = None, None
-        count = whole(cell.get("table:number-columns-repeated", "1"))
-        text = "" if self._is_covered else self._value(cell, "".join(self._paragraphs))
+        count = parse_whole_number(cell.get("table:number-columns-repeated", "1"))
+        text = "" if self._is_covered else self._cell_value(cell, "".join(self._paragraphs))
         if not text and len(self._cells) + count > MOST_COLUMNS:
             count = MOST_COLUMNS - len(self._cells)  # up to the end of the sheet
         if len(self._cells) + count > MOST_COLUMNS:
-            raise BadInput([RowError(self._row + 1, damaged(Said("it has too many columns")))])
-        rows = min(whole(cell.get("table:number-rows-spanned", "1")), MOST_ROWS)
-        columns = min(whole(cell.get("table:number-columns-spanned", "1")), MOST_COLUMNS)
+            raise BadInput([RowError(self._row + 1, damaged_sentence(Said("it has too many columns")))])
+        rows = min(parse_whole_number(cell.get("table:number-rows-spanned", "1")), MOST_ROWS)
+        columns = min(parse_whole_number(cell.get("table:number-columns-spanned", "1")), MOST_COLUMNS)
         self._rows.note_merged(range(len(self._cells), len(self._cells) + columns), self._row + 1, self._row + rows)
         self._cells.extend([text] * count)
 
@@ -175,12 +175,12 @@ class _Sheets(XmlPart):
             self._row += self._repeated
             return
         if self._row + self._repeated > MOST_ROWS:
-            raise BadInput(damaged(Said("it has too many rows")))
+            raise BadInput(damaged_sentence(Said("it has too many rows")))
         for _ in range(self._repeated):
             self._row += 1
-            self._rows.add(self._row, self._cells, self._is_hidden)
+            self._rows.write_row(self._row, self._cells, self._is_hidden)
 
-    def _value(self, cell: dict[str, str], shown: str) -> str:
+    def _cell_value(self, cell: dict[str, str], shown: str) -> str:
         kind = cell.get("office:value-type", "")
         if cell.get("calcext:value-type") == "error":
             return ERROR + shown
@@ -194,20 +194,20 @@ class _Sheets(XmlPart):
         if kind == "date":
             value = iso_day(cell.get("office:date-value", shown))
         elif kind == "time":
-            value = _time(cell.get("office:time-value", ""), shown)
+            value = _time_text(cell.get("office:time-value", ""), shown)
         else:
-            value = _number(cell.get("office:value", ""), shown)
+            value = _number_or_shown(cell.get("office:value", ""), shown)
             if not said and value not in (shown, ""):
                 said = "number"
         if said:
             self._rows.note(len(self._cells), said, value)
         return value
 
-    def too_long(self) -> None:
+    def raise_too_long(self) -> None:
         raise BadInput([RowError(self._row + 1, Said("a cell is larger than %(most)s characters", most=MAX_CELL))])
 
 
-def _time(text: str, shown: str) -> str:
+def _time_text(text: str, shown: str) -> str:
     """Return a duration in hours, or the time of day if the cell shows that of a duration beyond a day."""
     found = TIME.fullmatch(text)
     if not found:
@@ -219,7 +219,7 @@ def _time(text: str, shown: str) -> str:
     return f"{found[1]}{hours:02}:{minutes:02}:{seconds:02}"
 
 
-def _number(text: str, shown: str) -> str:
+def _number_or_shown(text: str, shown: str) -> str:
     """Return the shown text if the number is a code, with leading zeros or signs between its digits, or a word."""
     if shown.isprintable() and any(map(str.isalpha, shown)) and not any(map(str.isdigit, shown)):
         return shown

@@ -20,11 +20,11 @@ from campaigns.approvals import approval_rules
 from campaigns.approvals.approval_rules import Kind, Party
 from campaigns.engine.suppressed import HOLDS
 from campaigns.engine.suppressed.digests import digest_address, digest_key
-from campaigns.lists.intake.files import CampaignFiles, keep
+from campaigns.lists.intake.files import CampaignFiles, keep_content
 from campaigns.lists.intake.hours import Hours
 from campaigns.lists.intake.shared_connections import connection_pool
 from campaigns.lists.intake.storage import NO_RULES, PauseRules
-from campaigns.lists.intake.to_oneself import count
+from campaigns.lists.intake.to_oneself import count_letter
 from campaigns.models.jobs import new_uuids
 from campaigns.models.states import Status
 from campaigns.senders.quotas import admission
@@ -166,7 +166,7 @@ SELECT kept.job_id, NOT free, limited FROM numbered LEFT JOIN kept ON kept.job_i
 """
 
 
-def store(requests: Sequence[Request]) -> list[Stored]:
+def store_requests(requests: Sequence[Request]) -> list[Stored]:
     """Store the requests and return the result of each, in order. Raises psycopg's errors; then nothing is stored.
 
     A letter to oneself must be the only request, because it raises TooManyToOneself above the hourly limit. Contents of
@@ -175,19 +175,19 @@ def store(requests: Sequence[Request]) -> list[Stored]:
     A dead connection is replaced and the statement repeated once; requests that the first try stored are found by key.
     Requests of a sponsor with quotas are stored in a second transaction, one such transaction at a time.
     """
-    stored = _store(requests, with_quotas=False)
+    stored = _store_with_marks(requests, with_quotas=False)
     limited = [number for number, (_, one_of_quota) in enumerate(stored) if one_of_quota]
     found = [one for one, _ in stored]
     for sponsor_id in sorted({requests[number].sponsor_id for number in limited}):
         mine = [number for number in limited if requests[number].sponsor_id == sponsor_id]
-        again = _store([requests[number] for number in mine], with_quotas=True)
+        again = _store_with_marks([requests[number] for number in mine], with_quotas=True)
         for number, (one, _) in zip(mine, again, strict=True):
             found[number] = one
     return found
 
 
-def _store(requests: Sequence[Request], with_quotas: bool) -> list[tuple[Stored, bool]]:
-    """Store requests as `store` does. Also returns, for each, True if it waits because its sponsor has quotas.
+def _store_with_marks(requests: Sequence[Request], with_quotas: bool) -> list[tuple[Stored, bool]]:
+    """Store requests as `store_requests` does. Also returns, for each, True if it waits because its sponsor has quotas.
 
     with_quotas: they belong to one sponsor with quotas, and these are asked.
     """
@@ -195,42 +195,50 @@ def _store(requests: Sequence[Request], with_quotas: bool) -> list[tuple[Stored,
         raise ValueError("a letter to oneself is stored by itself")
     files = (file for request in requests if request.files for file in request.files.all())
     contents = [file.read() for file in files if file.digest is None]
-    parameters = None if with_quotas else _parameters(requests, with_quotas)
+    parameters = None if with_quotas else _store_parameters(requests, with_quotas)
     try:
-        return _execute(requests, parameters, contents)
+        return _execute_store(requests, parameters, contents)
     except psycopg.Error as error:
         lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) or is_not_now(error)
         if connection.in_atomic_block or not lost:
             raise
         connection_pool.close()
-        return _execute(requests, parameters, contents)
+        return _execute_store(requests, parameters, contents)
 
 
-def _parameters(requests: Sequence[Request], with_quotas: bool) -> list[Any]:
+def _store_parameters(requests: Sequence[Request], with_quotas: bool) -> list[Any]:
     """Return the parameters of STORE."""
     secret = digest_key()
-    return [_requests(requests), _digests(requests, secret), with_quotas, secret is not None, _messages(requests)]
+    return [
+        _requests_as_json(requests),
+        _digests_as_json(requests, secret),
+        with_quotas,
+        secret is not None,
+        _messages_as_json(requests),
+    ]
 
 
-def _execute(
+def _execute_store(
     requests: Sequence[Request], parameters: list[Any] | None, contents: list[bytes]
 ) -> list[tuple[Stored, bool]]:
     """Run the statement. parameters: None if the quotas of their sponsor are to be asked first."""
     alone = parameters is None or any(one.needs_approval or one.to_oneself for one in requests)
     # Parsed and planned once a connection. Django's cursors put values into the text and so prepare nothing.
-    with connection_pool.one() as pooled, psycopg.Cursor(pooled) as cursor:
+    with connection_pool.lend_one() as pooled, psycopg.Cursor(pooled) as cursor:
         pooled.prepare_threshold = 0
         for content in contents:
-            keep(content, pooled)
+            keep_content(content, pooled)
         if not alone:
-            return _insert(cursor, parameters)
+            return _insert_requests(cursor, parameters)
         with pooled.transaction():
             if parameters is not None:
-                return _with_approvals(cursor, requests, _insert(cursor, parameters))
+                return _ask_approvals(cursor, requests, _insert_requests(cursor, parameters))
             refusals = _ask_quotas(cursor, requests)
             admitted = [one for number, one in enumerate(requests) if number not in refusals]
             stored = iter(
-                _with_approvals(cursor, admitted, _insert(cursor, _parameters(admitted, True))) if admitted else ()
+                _ask_approvals(cursor, admitted, _insert_requests(cursor, _store_parameters(admitted, True)))
+                if admitted
+                else ()
             )
             return [
                 (Stored(None, refusal=refusals[number]), False) if number in refusals else next(stored)
@@ -238,22 +246,22 @@ def _execute(
             ]
 
 
-def _insert(cursor: Any, parameters: list[Any] | None) -> list[tuple[Stored, bool]]:
+def _insert_requests(cursor: Any, parameters: list[Any] | None) -> list[tuple[Stored, bool]]:
     rows = cursor.execute(STORE, parameters, prepare=True).fetchall()
     return [(Stored(job_id, busy), limited) for job_id, busy, limited in rows]
 
 
-def _with_approvals(
+def _ask_approvals(
     cursor: Any, requests: Sequence[Request], stored: list[tuple[Stored, bool]]
 ) -> list[tuple[Stored, bool]]:
     """Ask for the approvals of the requests stored, and count a letter to oneself. Returns `stored`."""
     pairs = [(request, one.job_id) for request, (one, _) in zip(requests, stored, strict=True) if one.job_id]
     asking = {job: Party(Kind.KEY, one.key_prefix, one.key_maker) for one, job in pairs if one.needs_approval}
     if asking:
-        approval_rules.ask(cursor, asking)
+        approval_rules.ask_for_approval(cursor, asking)
     for request, job_id in pairs:
         if request.to_oneself:
-            count(cursor, job_id)
+            count_letter(cursor, job_id)
     return stored
 
 
@@ -281,7 +289,7 @@ def _count_suppressed(cursor: Any, requests: Sequence[Request]) -> dict[int, int
         {"n": number, "sponsor": one.sponsor_id, "topic": one.topic_id, "transactional": one.transactional}
         for number, one in enumerate(requests)
     ]
-    asked = {"digests": _digests(requests, secret), "requests": orjson.dumps(about).decode()}
+    asked = {"digests": _digests_as_json(requests, secret), "requests": orjson.dumps(about).decode()}
     return dict(cursor.execute(SUPPRESSED, asked).fetchall())
 
 
@@ -307,7 +315,7 @@ def _ask_quotas(cursor: Any, requests: Sequence[Request]) -> dict[int, QuotaRefu
     return {number: refusal for number, refusal in zip(asked, found, strict=True) if refusal}
 
 
-def _requests(requests: Sequence[Request]) -> str:
+def _requests_as_json(requests: Sequence[Request]) -> str:
     rows = [
         {
             "n": number,
@@ -334,7 +342,7 @@ def _requests(requests: Sequence[Request]) -> str:
             "text": r.text,
             "headers": r.headers or None,
             "file_fields": r.files.fields or None if r.files else None,
-            "files": _files(r.files) if r.files else None,
+            "files": _files_as_data(r.files) if r.files else None,
             "identity": r.identity_id,
             "route": r.route_id,
             "topic": r.topic_id,
@@ -352,7 +360,7 @@ def _requests(requests: Sequence[Request]) -> str:
     return orjson.dumps(rows).decode()
 
 
-def _files(files: CampaignFiles) -> list[dict[str, Any]]:
+def _files_as_data(files: CampaignFiles) -> list[dict[str, Any]]:
     return [
         {
             "sha256": (file.digest or sha256(file.read()).digest()).hex(),
@@ -365,7 +373,7 @@ def _files(files: CampaignFiles) -> list[dict[str, Any]]:
     ]
 
 
-def _digests(requests: Sequence[Request], secret: bytes | None) -> str:
+def _digests_as_json(requests: Sequence[Request], secret: bytes | None) -> str:
     """Return the recipients' digests, to match suppressions; an empty list if there are none."""
     if secret is None:
         return "[]"
@@ -377,15 +385,15 @@ def _digests(requests: Sequence[Request], secret: bytes | None) -> str:
     return orjson.dumps(rows).decode()
 
 
-def _messages(requests: Sequence[Request]) -> str:
+def _messages_as_json(requests: Sequence[Request]) -> str:
     rows = [
         {"n": number, "id": id, "uuid": uuid.decode(), "recipient": recipient, "params": fields}
         for number, request in enumerate(requests)
-        for id, uuid, (recipient, fields) in _named(request)
+        for id, uuid, (recipient, fields) in _name_messages(request)
     ]
     return orjson.dumps(rows).decode()
 
 
-def _named(request: Request) -> Iterator[tuple[int, bytes, tuple[str, dict[str, Any]]]]:
+def _name_messages(request: Request) -> Iterator[tuple[int, bytes, tuple[str, dict[str, Any]]]]:
     ids = range(request.first_message, request.first_message + len(request.recipients))
     return zip(ids, new_uuids(ids), request.recipients, strict=True)

@@ -21,15 +21,15 @@ class ConnectionPool:
 
     def __init__(self) -> None:
         self._free: list[BaseDatabaseWrapper] = []
-        os.register_at_fork(after_in_child=self._forget)
+        os.register_at_fork(after_in_child=self._forget_free)
 
     @contextlib.contextmanager
-    def one(self) -> Iterator[Any]:
+    def lend_one(self) -> Iterator[Any]:
         """Yield a psycopg connection in autocommit; within a transaction, the connection of that transaction."""
         if connection.in_atomic_block:
             yield connection.connection
             return
-        pooled = self._take()
+        pooled = self._take_or_copy()
         try:
             pooled.ensure_connection()
             yield pooled.connection
@@ -38,14 +38,14 @@ class ConnectionPool:
                 pooled.close()
             raise
         finally:
-            self._give_back(pooled)
+            self._give_back_clean(pooled)
 
     def close(self) -> None:
         """Close the idle connections."""
         while self._free:
-            self._take().close()
+            self._take_or_copy().close()
 
-    def _take(self) -> BaseDatabaseWrapper:
+    def _take_or_copy(self) -> BaseDatabaseWrapper:
         try:
             return self._free.pop()
         except IndexError:
@@ -53,14 +53,14 @@ class ConnectionPool:
             pooled.inc_thread_sharing()
             return pooled
 
-    def _give_back(self, pooled: BaseDatabaseWrapper) -> None:
+    def _give_back_clean(self, pooled: BaseDatabaseWrapper) -> None:
         """Keep the connection unless it is in a transaction; then close it."""
         if pooled.connection is not None and pooled.connection.pgconn.transaction_status == TransactionStatus.IDLE:
             self._free.append(pooled)
         else:
             pooled.close()
 
-    def _forget(self) -> None:
+    def _forget_free(self) -> None:
         self._free = []
 
 

@@ -45,7 +45,7 @@ class SheetRows:
         self._text = TextIOWrapper(self.file, encoding="utf-8", errors="surrogatepass", newline="")
         self._write = csv.writer(self._text).writerow
 
-    def add(self, number: int, cells: Sequence[str], is_hidden: bool = False) -> None:
+    def write_row(self, number: int, cells: Sequence[str], is_hidden: bool = False) -> None:
         """Write a row; numbers ascend. Raises BadInput."""
         self._text.write("\r\n" * (number - self._last - 1))
         self._last = number
@@ -70,5 +70,5 @@ class SheetRows:
             for column in columns[:MOST_COLUMNS]:
                 self.note(column, "merged", f"{first}\u2013{last}")
 
-    def end(self) -> None:
+    def end_sheet(self) -> None:
         self._text.detach()

@@ -7,7 +7,7 @@ from xml.parsers import expat
 
 from campaigns.lists.intake import ods_reader, xls_reader, xlsx_reader
 from campaigns.lists.intake.sheets import MOST_UNPACKED, SheetRows
-from campaigns.lists.intake.xlsx_xml import damaged
+from campaigns.lists.intake.xlsx_xml import damaged_sentence
 from campaigns.texts.bad_input import BadInput
 from vendors.said import Said
 
@@ -20,7 +20,7 @@ def is_spreadsheet(start: bytes) -> bool:
     return start in (ZIP, OLE)
 
 
-def to_csv(file: BinaryIO, most: int | None = None) -> SheetRows:
+def convert_to_csv(file: BinaryIO, most: int | None = None) -> SheetRows:
     """Return the first visible sheet. Raises BadInput.
 
     most: limit of unpacked bytes and of CSV bytes written, at most MOST_UNPACKED.
@@ -28,24 +28,24 @@ def to_csv(file: BinaryIO, most: int | None = None) -> SheetRows:
     most = min(most or MOST_UNPACKED, MOST_UNPACKED)
     rows = SheetRows(most)
     try:
-        _read(file, most, rows)
+        _read_by_kind(file, most, rows)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, zlib.error) as error:
         raise BadInput(
             Said("the spreadsheet cannot be read: %(why)s", why=str(error) or Said("it is damaged"))
         ) from error
     except expat.ExpatError as error:
-        raise BadInput(damaged(error)) from error
-    rows.end()
+        raise BadInput(damaged_sentence(error)) from error
+    rows.end_sheet()
     return rows
 
 
-def _read(file: BinaryIO, most: int, rows: SheetRows) -> None:
+def _read_by_kind(file: BinaryIO, most: int, rows: SheetRows) -> None:
     file.seek(0)
     if file.read(MAGIC) == OLE:
-        xls_reader.read(file, most, rows)
+        xls_reader.read_xls(file, most, rows)
         return
     with zipfile.ZipFile(file) as archive:
         if ods_reader.is_ods(archive):
-            ods_reader.read(archive, most, rows)
+            ods_reader.read_ods(archive, most, rows)
         else:
-            xlsx_reader.read(archive, most, rows)
+            xlsx_reader.read_xlsx(archive, most, rows)

@@ -123,7 +123,7 @@ class Recipients(Protocol):
     def __iter__(self) -> Iterator[tuple[str, Mapping[str, Any]]]: ...
 
 
-def accept(
+def store_campaign(
     *,
     sponsor: Sponsor,
     credential: Credential,
@@ -176,7 +176,7 @@ def accept(
         check_times(at, deadline, timezone.now())
     _check_texts(name, subject, body, text)
     size = len(recipients)
-    first = allocate(size)
+    first = allocate_ids(size)
     kept = file_storage.keep_all(files) if files else []
     if sponsor.pk and size >= LONG:
         _require_quota(sponsor, credential, size, at)
@@ -216,12 +216,12 @@ def accept(
             to_oneself=to_oneself,
         )
         joined(campaign)
-        _copy(campaign, recipients, progress)
+        _copy_messages(campaign, recipients, progress)
         if hours:
             hours.check_fields(credential.vendor.channel, campaign.columns or ())
         campaign.save(update_fields=["columns"])
         if files:
-            file_storage.name(campaign.pk, kept)
+            file_storage.name_kept_files(campaign.pk, kept)
         job = Job.objects.create(
             campaign=campaign,
             sponsor=sponsor,
@@ -237,8 +237,8 @@ def accept(
         end_suppressed(job)
         _ask_approval(job, by, without_approval or to_oneself)
         if to_oneself:
-            _count(job, by)
-        _admit(job)
+            _count_to_oneself(job, by)
+        _admit_to_quotas(job)
         return job
 
 
@@ -251,7 +251,7 @@ def _require_quota(sponsor: Sponsor, credential: Credential, size: int, at: At) 
         raise BadInput(refusal.sentence)
 
 
-def _admit(job: Job) -> None:
+def _admit_to_quotas(job: Job) -> None:
     """Ask the quotas last, so that nobody waits for the storing of a list. Raises BadInput."""
     work = NewWork(
         job.sponsor_id,
@@ -266,11 +266,11 @@ def _admit(job: Job) -> None:
         raise BadInput(refusal.sentence)
 
 
-def _count(job: Job, by: Actor | None) -> None:
+def _count_to_oneself(job: Job, by: Actor | None) -> None:
     if by is None:
         raise BadInput(Said("it must be known who sends a letter to oneself"))
     with connection.cursor() as cursor:
-        letters_to_oneself.count(cursor, job.pk)
+        letters_to_oneself.count_letter(cursor, job.pk)
 
 
 def _ask_approval(job: Job, by: Actor | None, without: bool) -> None:
@@ -287,12 +287,12 @@ def _ask_approval(job: Job, by: Actor | None, without: bool) -> None:
             )
         )
     with connection.cursor() as cursor:
-        approval_rules.ask(cursor, {job.pk: approval_rules.Party.of(by)})
+        approval_rules.ask_for_approval(cursor, {job.pk: approval_rules.Party.of(by)})
     job.refresh_from_db()
     job.campaign.refresh_from_db()
 
 
-def allocate(size: int) -> int:
+def allocate_ids(size: int) -> int:
     """Reserve a block of that many message ids and return the first. Raises BadInput for an impossible size.
 
     It has a transaction of its own, so that the lock is not held while the messages are stored. An unused block is
@@ -318,10 +318,10 @@ def _check_texts(name: str, subject: str, body: str, beside: str) -> None:
             raise BadInput(Said("the %(what)s has a NUL character in it", what=what))
 
 
-def _copy(campaign: Campaign, recipients: Recipients, progress: Callable[[int], None]) -> None:
+def _copy_messages(campaign: Campaign, recipients: Recipients, progress: Callable[[int], None]) -> None:
     stored = 0
     with connection.cursor() as cursor, cursor.copy(COPY) as copy:
-        for block, rows in _blocks(campaign, recipients):
+        for block, rows in _copy_blocks(campaign, recipients):
             copy.write(block)
             stored += rows
             progress(stored)
@@ -335,7 +335,7 @@ def _copy(campaign: Campaign, recipients: Recipients, progress: Callable[[int], 
         )
 
 
-def _blocks(campaign: Campaign, recipients: Recipients) -> Iterator[tuple[bytes, int]]:
+def _copy_blocks(campaign: Campaign, recipients: Recipients) -> Iterator[tuple[bytes, int]]:
     """Yield lines in the text format of PostgreSQL's COPY, with their number."""
     lines: list[bytes] = []
     # one more, so that an extra recipient is noticed
@@ -344,7 +344,7 @@ def _blocks(campaign: Campaign, recipients: Recipients) -> Iterator[tuple[bytes,
         if id == campaign.first_message:
             campaign.columns = list(fields)  # the table does not keep their order
         params = orjson.dumps(fields).replace(b"\\", b"\\\\")  # the only character of JSON that COPY would interpret
-        lines.append(b"%d\t%b\t%d\t%b\t%b\n" % (id, uuid, campaign.pk, _escaped(recipient), params))
+        lines.append(b"%d\t%b\t%d\t%b\t%b\n" % (id, uuid, campaign.pk, _escape_for_copy(recipient), params))
         if len(lines) == BLOCK_ROWS:
             yield b"".join(lines), len(lines)
             lines = []
@@ -352,7 +352,7 @@ def _blocks(campaign: Campaign, recipients: Recipients) -> Iterator[tuple[bytes,
         yield b"".join(lines), len(lines)
 
 
-def _escaped(text: str) -> bytes:
+def _escape_for_copy(text: str) -> bytes:
     if text.isprintable() and "\\" not in text:
         return text.encode()
     text = text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")

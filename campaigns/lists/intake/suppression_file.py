@@ -53,7 +53,7 @@ class SuppressionFile:
     ) -> None:
         self._table = Table(file, most_unpacked=most_unpacked, hidden_rows=hidden_rows)
         self._table.require_choice()
-        self.hidden = len(self._table.hidden)
+        self.hidden = len(self._table.hidden_rows)
         self._default, self._topics, self._with_topics = default, topics, with_topics
         self._normal = AddressReader(channel, region)
         self._columns = {name.lower(): column for column, name in enumerate(self._table.header) if column}
@@ -65,7 +65,7 @@ class SuppressionFile:
                     known=", ".join(COLUMNS),
                 )
             )
-        if _passes(self._normal, self._table.header[0]) and channel != "print":
+        if _is_valid_address(self._normal, self._table.header[0]) and channel != "print":
             raise BadInput(
                 Said("there is no header: the first row holds the address %(name)s", name=repr(self._table.header[0]))
             )
@@ -75,22 +75,22 @@ class SuppressionFile:
             if most is not None and self._size > most:
                 raise BadInput(Said("it has more than %(most)s addresses, which are too many at once", most=most))
             try:
-                self._read(cells)
+                self._read_cells(cells)
             except ValueError as error:
-                problems.add(number, str(error))
+                problems.add_error(number, str(error))
         if not self._size:
-            problems.add(0, "there are no addresses")
-        problems.check()
+            problems.add_error(0, "there are no addresses")
+        problems.raise_if_any()
 
     def __len__(self) -> int:
         return self._size
 
     def __iter__(self) -> Iterator[NewSuppression]:
         for _, cells in self._table.rows():
-            yield self._read(cells)
+            yield self._read_cells(cells)
 
-    def _read(self, cells: list[str]) -> NewSuppression:
-        cells = self._fitted(cells)
+    def _read_cells(self, cells: list[str]) -> NewSuppression:
+        cells = self._fit_cells(cells)
         found = {name: cells[column] for name, column in self._columns.items()}
         values: dict[str, Any] = {name: text for name, text in found.items() if text}
         if values.get("reason", self._default.reason) not in Suppression.Reason.values:
@@ -109,7 +109,7 @@ class SuppressionFile:
                 values[name] = read_time(values[name], name)
         return replace(self._default, address=self._normal(cells[0]), **values)
 
-    def _fitted(self, cells: list[str]) -> list[str]:
+    def _fit_cells(self, cells: list[str]) -> list[str]:
         """Return a cell for each column, without quotes before formulas. Raises ValueError."""
         width = len(self._table.header)
         while len(cells) > width and not cells[-1]:  # trailing commas
@@ -131,7 +131,7 @@ def topic_of(topics: Mapping[str, int], name: str, reason: str) -> int:
     return topics[name]
 
 
-def _passes(normal: Callable[[str], str], text: str) -> bool:
+def _is_valid_address(normal: Callable[[str], str], text: str) -> bool:
     try:
         return bool(normal(text))
     except ValueError:
@@ -155,10 +155,10 @@ def read_time(text: str, what: str) -> datetime:
     )
 
 
-def write(rows: "QuerySet[Suppression]", file: Any) -> int:
+def write_suppressions(rows: "QuerySet[Suppression]", file: Any) -> int:
     """Write suppressions that have an address as CSV that SuppressionFile can read; return their number."""
     number = -1  # the header
-    for line in lines(rows):
+    for line in suppression_lines(rows):
         file.write(line)
         number += 1
     return number
@@ -171,16 +171,16 @@ class _Returned:
         return text
 
 
-def lines(rows: "QuerySet[Suppression]") -> Iterator[str]:
+def suppression_lines(rows: "QuerySet[Suppression]") -> Iterator[str]:
     """Yield suppressions that have an address as lines of CSV, the header first, in constant memory."""
     out: Any = csv.writer(_Returned())
     yield out.writerow(WRITTEN)
     known = rows.filter(address__isnull=False).select_related("topic").order_by("id")
     for row in known.iterator(chunk_size=AT_ONCE):
-        times = [row.since.isoformat(), _text(row.until)]
+        times = [row.since.isoformat(), _moment_text(row.until)]
         topic = harmless(row.topic.name) if row.topic else ""
         yield out.writerow([harmless(row.address or ""), row.reason, harmless(row.source), *times, topic])
 
 
-def _text(moment: datetime | None) -> str:
+def _moment_text(moment: datetime | None) -> str:
     return moment.isoformat() if moment else ""

@@ -25,7 +25,7 @@ _OTHER = re.compile(
 )
 
 
-def find(file: BinaryIO) -> str:
+def find_encoding(file: BinaryIO) -> str:
     """Return the encoding of a non-UTF-8 file, as Python's codecs name it; UTF8 if unknown."""
     if wide := find_wide(file):
         return wide
@@ -59,7 +59,7 @@ def _is_western(file: BinaryIO) -> bool:
     return True
 
 
-def first_bad_byte(file: BinaryIO) -> tuple[int, int]:
+def find_bad_byte(file: BinaryIO) -> tuple[int, int]:
     """Return position and value of the first invalid byte; there must be one."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     file.seek(0)
@@ -72,7 +72,7 @@ def first_bad_byte(file: BinaryIO) -> tuple[int, int]:
             return start + error.start, error.object[error.start]
 
 
-def known(name: str) -> str:
+def known_codec(name: str) -> str:
     """Return the codec's name. Raises ValueError with a sentence if Python knows none of this name."""
     try:
         found = codecs.lookup(name)

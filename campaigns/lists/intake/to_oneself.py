@@ -12,7 +12,7 @@ from typing import Any
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from campaigns.lists.intake.checking import AddressReader, faults
+from campaigns.lists.intake.checking import AddressReader, field_faults
 from campaigns.texts.bad_input import BadInput
 from campaigns.texts.templates import Budget, Content
 from vendors.said import Said
@@ -45,7 +45,7 @@ class TooManyToOneself(BadInput):
         self.again = again
 
 
-def count(cursor: Any, job_id: int) -> None:
+def count_letter(cursor: Any, job_id: int) -> None:
     """Count a letter just stored, in its transaction; others of the same user wait for its end.
 
     Raises TooManyToOneself; the caller must then roll back. cursor: of Django or of psycopg.
@@ -57,7 +57,7 @@ def count(cursor: Any, job_id: int) -> None:
         raise TooManyToOneself(found[0] + HOUR)
 
 
-def addressed(
+def address_first_letter(
     address: str,
     recipients: Iterable[tuple[str, Mapping[str, Any]]],
     normal: AddressReader,
@@ -73,6 +73,6 @@ def addressed(
     except ValueError as error:
         raise BadInput(Said("the test-send: %(why)s", why=error)) from error
     fields = dict(next(iter(recipients))[1])
-    for fault in faults(oneself, fields, content, budget):
+    for fault in field_faults(oneself, fields, content, budget):
         raise BadInput(Said("the test-send: %(why)s", why=fault))
     return [(oneself, fields)]

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from campaigns.lists.intake.files import keep
+from campaigns.lists.intake.files import keep_content
 from campaigns.texts.bad_input import BadInput
 from vendors.said import Said
 
@@ -72,14 +72,14 @@ class Uploaded:
     asked_at: datetime
 
 
-def upload(of: Owner, content: bytes) -> tuple[Uploaded, bool]:
+def store_upload(of: Owner, content: bytes) -> tuple[Uploaded, bool]:
     """Store a content; return it, and True if it is new to the owner.
 
     Raises BadInput if the owner has too many files, and stores nothing.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(ONE_AT_A_TIME, of.params)
-        digest = keep(content, connection.connection)
+        digest = keep_content(content, connection.connection)
         cursor.execute(ADD, {**of.params, "digest": digest})
         [new] = cursor.fetchone()
         cursor.execute(SUMS, of.params)
@@ -92,10 +92,10 @@ def upload(of: Owner, content: bytes) -> tuple[Uploaded, bool]:
                     most=str(most),
                 )
             )
-    return find(of, [digest])[digest], new
+    return find_uploads(of, [digest])[digest], new
 
 
-def find(of: Owner, digests: Collection[bytes]) -> dict[bytes, Uploaded]:
+def find_uploads(of: Owner, digests: Collection[bytes]) -> dict[bytes, Uploaded]:
     """Return those of these files that the owner has uploaded; they stay for 30 more days."""
     with connection.cursor() as cursor:
         params: dict[str, Any] = {**of.params, "digests": list(digests)}
@@ -104,7 +104,7 @@ def find(of: Owner, digests: Collection[bytes]) -> dict[bytes, Uploaded]:
         return {bytes(digest): Uploaded(bytes(digest), size, at) for digest, size, at in cursor.fetchall()}
 
 
-def remove(of: Owner, digest: bytes) -> bool:
+def remove_upload(of: Owner, digest: bytes) -> bool:
     """Delete an uploaded file and return whether there was one. Campaigns that carry it keep it."""
     with connection.cursor() as cursor:
         cursor.execute(REMOVE, {**of.params, "digest": digest})

@@ -41,7 +41,7 @@ WHY = {
 }
 
 
-def read(file: BinaryIO, most: int, rows: SheetRows) -> None:
+def read_xls(file: BinaryIO, most: int, rows: SheetRows) -> None:
     """Write the sheet to `rows`. most: bytes of the file, and of the process's output. Raises BadInput."""
     file.seek(0, os.SEEK_END)
     if file.tell() > most:
@@ -51,12 +51,12 @@ def read(file: BinaryIO, most: int, rows: SheetRows) -> None:
         while block := file.read(1 << 20):
             copy.write(block)
         copy.seek(0)
-        _run(copy, answers, most)
+        _run_process(copy, answers, most)
         answers.seek(0)
-        _write(answers, rows)
+        _write_sheet(answers, rows)
 
 
-def _run(copy: IO[bytes], answers: IO[bytes], most: int) -> None:
+def _run_process(copy: IO[bytes], answers: IO[bytes], most: int) -> None:
     needed = {name: os.environ[name] for name in NEEDED if name in os.environ}
     command = [sys.executable, "-I", "-c", LIMITS, str(2 * most)]
     try:
@@ -67,24 +67,24 @@ def _run(copy: IO[bytes], answers: IO[bytes], most: int) -> None:
         raise BadInput(WHY["large"]) from None
 
 
-def _write(answers: IO[bytes], rows: SheetRows) -> None:
-    about = _next(answers) or {"why": "damaged"}
+def _write_sheet(answers: IO[bytes], rows: SheetRows) -> None:
+    about = _read_next_line(answers) or {"why": "damaged"}
     if why := about.get("why"):
         raise BadInput(WHY[why])
     formats = [cell_format("", code, about["since_1904"]) for code in about["formats"]]
     for first, end, left, right in about["merged"]:
         rows.note_merged(range(left, right), first + 1, end)
-    while found := _next(answers):
+    while found := _read_next_line(answers):
         if isinstance(found, dict):
             raise BadInput(WHY[found["why"]])
         number, is_hidden, cells = found
-        texts = [_text(cell, column, formats, rows) for column, cell in enumerate(cells)]
+        texts = [_text_of_cell(cell, column, formats, rows) for column, cell in enumerate(cells)]
         if any(len(text) > MAX_CELL for text in texts):
             raise BadInput([RowError(number, Said("a cell is larger than %(most)s characters", most=MAX_CELL))])
-        rows.add(number, texts, is_hidden)
+        rows.write_row(number, texts, is_hidden)
 
 
-def _next(answers: IO[bytes]) -> Any:
+def _read_next_line(answers: IO[bytes]) -> Any:
     """Return the content of the next line; None: there is none. Raises BadInput."""
     line = answers.readline(LINE)
     try:
@@ -93,7 +93,7 @@ def _next(answers: IO[bytes]) -> Any:
         raise BadInput(WHY["large"]) from None
 
 
-def _text(cell: list[Any], column: int, formats: list[CellFormat | None], rows: SheetRows) -> str:
+def _text_of_cell(cell: list[Any], column: int, formats: list[CellFormat | None], rows: SheetRows) -> str:
     kind, value, form_number = cell
     if kind == TEXT:
         return str(value)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from campaigns.lists.intake.number_formats import NumberFormat, Section, ShownAs, parse
+from campaigns.lists.intake.number_formats import NumberFormat, Section, ShownAs, parse_format
 
 # Formats without a code of their own in the file (ECMA-376, 18.8.30), the East Asian and Thai ones too.
 DATES = {*range(14, 18), 22, *range(27, 32), 34, 35, 36, *range(50, 59), *range(71, 75), 77, 81}
@@ -43,7 +43,7 @@ def cell_format(id: str, code: str | None, since_1904: bool) -> CellFormat | Non
         kind = BY_ID.get(number, "")
         section = Section((), None, kind, is_elapsed=number in ELAPSED)
         return CellFormat(kind, NumberFormat((section,)), since_1904) if kind else None
-    parts = parse(code)
+    parts = parse_format(code)
     if not any(section.kind or section.is_code or section.has_word for section in parts.sections):
         return None
     kind = next((section.kind for section in parts.sections if section.kind and not section.is_code), "")
@@ -65,20 +65,22 @@ def number_text(text: str, form: CellFormat | None) -> str:
     if number != number or abs(number) == float("inf"):
         return text
     exact = Decimal(text if is_whole else f"{number:.15g}") if number else Decimal(0)  # also for -0
-    section, has_sign = form.parts.section(exact) if form else (None, True)
+    section, has_sign = form.parts.section_for(exact) if form else (None, True)
     if form and section and section.kind in ("date", "time") and 0 <= number < LAST_DAY:
-        return _moment(number if section.kind == "date" or section.is_elapsed else number % 1, section.kind, form)
+        return _format_moment(
+            number if section.kind == "date" or section.is_elapsed else number % 1, section.kind, form
+        )
     if form and section and section.is_elapsed and -LAST_DAY < number < 0:
-        return "-" + _moment(-number, "time", form)
+        return "-" + _format_moment(-number, "time", form)
     if form and section and (section.is_code or section.has_word or (section.is_text and form.parts.has_code)):
         try:
-            return ("-" if exact < 0 and has_sign else "") + section.show(abs(exact))
+            return ("-" if exact < 0 and has_sign else "") + section.show_number(abs(exact))
         except ArithmeticError:  # it has more digits than anybody writes
             pass
     return format(exact, "f")
 
 
-def _moment(days: float, kind: ShownAs, form: CellFormat) -> str:
+def _format_moment(days: float, kind: ShownAs, form: CellFormat) -> str:
     seconds = round(days * DAY)
     if kind == "time":
         minutes, second = divmod(seconds, 60)

@@ -29,30 +29,30 @@ class XmlPart:
         self._texts: list[str] | None = None  # pieces of the text that `want_text` asked for
         self._length = 0
 
-    def read(self, source: IO[bytes]) -> Iterator[int]:
+    def read_in_blocks(self, source: IO[bytes]) -> Iterator[int]:
         """Read block by block; yield the size of each."""
-        parser = self._parser()
+        parser = self._make_parser()
         fed = 0
         while block := source.read(BLOCK):
             fed += len(block)
             parser.Parse(block, False)
             if fed - parser.CurrentByteIndex > LONGEST_TAG:
-                raise BadInput(damaged(Said("a tag does not end")))
+                raise BadInput(damaged_sentence(Said("a tag does not end")))
             yield len(block)
         parser.Parse(b"", True)
         yield 0
 
-    def _parser(self) -> Any:
+    def _make_parser(self) -> Any:
         made = expat.ParserCreate()
         made.buffer_text = True
-        made.StartDoctypeDeclHandler = self._refuse
-        made.StartElementHandler, made.EndElementHandler = self._opened, self._closed
-        made.CharacterDataHandler = self._text
+        made.StartDoctypeDeclHandler = self._refuse_doctype
+        made.StartElementHandler, made.EndElementHandler = self._open_element, self._close_element
+        made.CharacterDataHandler = self._take_text
         return made
 
-    def start(self, tag: str, attributes: dict[str, str]) -> None: ...
+    def start_tag(self, tag: str, attributes: dict[str, str]) -> None: ...
 
-    def end(self, tag: str) -> None: ...
+    def end_tag(self, tag: str) -> None: ...
 
     def text(self) -> str:
         """Return the text of the element that ends."""
@@ -63,31 +63,31 @@ class XmlPart:
     def want_text(self) -> None:
         self._texts, self._length = [], 0
 
-    def _opened(self, name: str, attributes: dict[str, str]) -> None:
+    def _open_element(self, name: str, attributes: dict[str, str]) -> None:
         self._depth += 1
         if name not in self._tags or not self._names.issuperset(attributes):
             self._tags[name] = name.rpartition(":")[2]
             self._names.update(attributes)
         if self._depth > DEEPEST or len(self._tags) + len(self._names) > MOST_NAMES:
-            raise BadInput(damaged(Said("it is nested too deeply, or has too many kinds of elements")))
-        self.start(self._tags[name], attributes)
+            raise BadInput(damaged_sentence(Said("it is nested too deeply, or has too many kinds of elements")))
+        self.start_tag(self._tags[name], attributes)
 
-    def _closed(self, name: str) -> None:
+    def _close_element(self, name: str) -> None:
         self._depth -= 1
-        self.end(self._tags[name])
+        self.end_tag(self._tags[name])
 
-    def _text(self, text: str) -> None:
+    def _take_text(self, text: str) -> None:
         if self._texts is not None:
             self._length += len(text)
             if self._length > 2 * MAX_CELL:
-                self.too_long()
+                self.raise_too_long()
             self._texts.append(text)
 
-    def too_long(self) -> None:
+    def raise_too_long(self) -> None:
         raise BadInput(Said("a cell of the spreadsheet is larger than %(most)s characters", most=MAX_CELL))
 
-    def _refuse(self, *_: Any) -> None:
-        raise BadInput(damaged(Said("it has a document type")))
+    def _refuse_doctype(self, *_: Any) -> None:
+        raise BadInput(damaged_sentence(Said("it has a document type")))
 
 
 class ZippedXml:
@@ -96,10 +96,10 @@ class ZippedXml:
     def __init__(self, archive: zipfile.ZipFile, most: int) -> None:
         self._archive, self._most, self._left = archive, most, most
 
-    def has(self, path: str) -> bool:
+    def has_part(self, path: str) -> bool:
         return path in self._archive.NameToInfo
 
-    def read(self, path: str, handler: XmlPart) -> None:
+    def feed_part(self, path: str, handler: XmlPart) -> None:
         """Feed a part to the handler, block by block. Raises BadInput, expat.ExpatError, and zipfile's errors."""
         try:
             info = self._archive.getinfo(path)
@@ -110,7 +110,7 @@ class ZippedXml:
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise BadInput(Said("the spreadsheet is packed in a way that is not usual: save it as XLSX"))
         with self._archive.open(info) as source:
-            for size in handler.read(source):
+            for size in handler.read_in_blocks(source):
                 self._left -= size
                 if self._left < 0:
                     raise BadInput(
@@ -118,7 +118,7 @@ class ZippedXml:
                     )
 
 
-def unescape(text: str) -> str:
+def unescape_text(text: str) -> str:
     """Replace escapes such as `_x000D_`, by which spreadsheets write characters that XML forbids."""
     if "_x" not in text:
         return text
@@ -126,13 +126,13 @@ def unescape(text: str) -> str:
     return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if _SURROGATE.search(plain) else plain
 
 
-def damaged(why: str | Exception) -> Said:
+def damaged_sentence(why: str | Exception) -> Said:
     """Return the sentence that the spreadsheet is damaged."""
     return Said("the spreadsheet is damaged: %(why)s", why=why)
 
 
-def whole(text: str) -> int:
+def parse_whole_number(text: str) -> int:
     """Return the number that the file must have here. Raises BadInput."""
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise BadInput(damaged(Said("%(name)s should be a number", name=repr(text[:20]))))
+        raise BadInput(damaged_sentence(Said("%(name)s should be a number", name=repr(text[:20]))))
     return int(text)

@@ -23,7 +23,7 @@ from campaigns.lists.drafts import contents, keeping, sending
 from campaigns.lists.drafts.keeping import WHEN, Stale
 from campaigns.lists.intake import BadInput
 from campaigns.lists.pages import preview
-from campaigns.lists.pages.drafts import LABELS, check_soon, conflict, send_now, show, step
+from campaigns.lists.pages.drafts import LABELS, check_soon, draft_step, render_step, send_now, show_conflict
 from campaigns.models import Draft
 from campaigns.models.approvals import APPROVE
 from campaigns.models.campaigns import needs_approval
@@ -45,7 +45,7 @@ class ClockField(forms.DateTimeField):
 
 
 class WhenForm(forms.Form):
-    """The form for the time to send a draft. `values` are the draft's fields."""
+    """The form for the time to send a draft. `chosen_values` are the draft's fields."""
 
     when = forms.ChoiceField(
         choices=[
@@ -107,7 +107,7 @@ class WhenForm(forms.Form):
                 self.add_error("send_at", self.fields["send_at"].error_messages["invalid"])
 
     @property
-    def values(self) -> dict[str, Any]:
+    def chosen_values(self) -> dict[str, Any]:
         data = self.cleaned_data
         return {
             "when": data["when"],
@@ -120,7 +120,7 @@ class WhenForm(forms.Form):
         }
 
 
-def _initial(draft: Draft, zone: str) -> dict[str, Any]:
+def _initial_times(draft: Draft, zone: str) -> dict[str, Any]:
     known = draft.time_zone or zone
     at = draft.send_at.astimezone(ZoneInfo(known)).replace(tzinfo=None) if draft.send_at else None
     which = str(at.fold) if at and len(shown_by_clock(at, ZoneInfo(known))) > 1 else ""
@@ -128,27 +128,27 @@ def _initial(draft: Draft, zone: str) -> dict[str, Any]:
     return {"send_at": at, "which": which, "time_zone": known, **{name: getattr(draft, name) for name in names}}
 
 
-@step
-def check(request: HttpRequest, draft: Draft) -> HttpResponse:
+@draft_step
+def show_check(request: HttpRequest, draft: Draft) -> HttpResponse:
     """Show a summary of the campaign before it is sent."""
-    return _page(request, draft, None)
+    return _render_check(request, draft, None)
 
 
-def _page(request: HttpRequest, draft: Draft, form: WhenForm | None, error: str = "") -> HttpResponse:
-    vendor = _vendor(draft)
+def _render_check(request: HttpRequest, draft: Draft, form: WhenForm | None, error: str = "") -> HttpResponse:
+    vendor = _vendor_of_draft(draft)
     zone = vendor.time_zone if vendor and find_zone(request) is None else timezone.get_current_timezone_name()
-    obstacle = sending.obstacle(draft)
+    obstacle = sending.sending_obstacle(draft)
     facts: dict[str, Any] = draft.found or {}
     context: dict[str, Any] = {
         "facts": facts,
-        "form": form or WhenForm(initial=_initial(draft, zone)),
+        "form": form or WhenForm(initial=_initial_times(draft, zone)),
         "obstacle": obstacle,
         "error": error or draft.why_failed,
         "vendor": vendor,
-        "night": _night(vendor) if vendor else None,
+        "night": _vendor_night(vendor) if vendor else None,
         "zones": sorted(known_zones()),
-        "files": keeping.files_of(draft),
-        "template": contents.template(draft),
+        "files": keeping.list_draft_files(draft),
+        "template": contents.template_of_draft(draft),
         "seen": request.POST.get("seen") or draft.seen,
         "goes": facts.get("good", 0) - facts.get("suppressed", 0),
         # no rows: the list as a whole is bad; with an obstacle, its bad rows are not left out yet
@@ -156,15 +156,15 @@ def _page(request: HttpRequest, draft: Draft, form: WhenForm | None, error: str 
         "asks": needs_approval(draft.sponsor.approval_above, facts.get("good", 0)),
     }
     if facts.get("good"):
-        context |= preview.context(request, draft, 1)
+        context |= preview.letter_context(request, draft, 1)
         try:
-            context["identity"] = contents.identity(draft, vendor) if vendor else None
+            context["identity"] = contents.identity_of_draft(draft, vendor) if vendor else None
             now = timezone.now()
             context["quotas"] = [said.show(one.sentence) for one in sending.foresee_quotas(draft)]
             context["floor"] = said.show(contents.warn_of_floor(draft))
-            costs = contents.estimate(draft).items()
+            costs = contents.estimate_draft(draft).items()
             context |= _find_obstacle(request, [one.end.obstacle for _name, one in costs if one])
-            context["units"] = _units(facts)
+            context["units"] = _units_per_message(facts)
             context["fonts"] = vendor is not None and draft.channel == "print" and knows_fonts(vendor.adapter)
             context["costs"] = [(name, one.describe_cost() if one else estimates.NOT_KNOWN) for name, one in costs]
             context["calls"] = [(name, one.describe_time(now)) for name, one in costs if one]
@@ -174,10 +174,10 @@ def _page(request: HttpRequest, draft: Draft, form: WhenForm | None, error: str 
             context["obstacle"] = str(fault)
     if context["asks"]:
         context["must_approve"] = _name_approvers(draft, request.user)
-    return show(request, "check", draft, context | _announce(draft, context))
+    return render_step(request, "check", draft, context | _announce_effect(draft, context))
 
 
-def _announce(draft: Draft, context: dict[str, Any]) -> dict[str, str]:
+def _announce_effect(draft: Draft, context: dict[str, Any]) -> dict[str, str]:
     """Return the page's heading and its button, which state the effect of pressing it.
 
     first_heading, first_button: the same if only the first ones are sent, with # for their number.
@@ -236,20 +236,20 @@ def _find_obstacle(request: HttpRequest, found: list[Obstacle | None]) -> dict[s
     return {"waits": obstacles[0].for_owner, "remedy": remedy, "offered": remedy and remedy.is_offered_to(request.user)}
 
 
-def _units(facts: dict[str, Any]) -> tuple[int, int] | None:
+def _units_per_message(facts: dict[str, Any]) -> tuple[int, int] | None:
     """Return the units of the cheapest and the dearest message, if units are not messages."""
     found = [one for one in facts.get("weights", {}).values() if one and not one["counts_messages"]]
     return (min(one["least"] for one in found), max(one["most"] for one in found)) if found else None
 
 
-def _vendor(draft: Draft) -> Vendor | None:
+def _vendor_of_draft(draft: Draft) -> Vendor | None:
     try:
-        return contents.logins(draft)[0].vendor
+        return contents.logins_of_draft(draft)[0].vendor
     except NotEntitled:
         return None
 
 
-def _night(vendor: Vendor) -> tuple[str, datetime] | None:
+def _vendor_night(vendor: Vendor) -> tuple[str, datetime] | None:
     """Return the vendor's next night: its name, and its beginning in the reader's zone."""
     now = timezone.now()
     found = nightly.find_next_night(vendor, (), now)
@@ -263,23 +263,23 @@ def _night(vendor: Vendor) -> tuple[str, datetime] | None:
 
 
 @require_POST
-@step
-def send(request: HttpRequest, draft: Draft) -> HttpResponse:
+@draft_step
+def send_draft(request: HttpRequest, draft: Draft) -> HttpResponse:
     """Send the draft, or only save its time. A repeat leads to the same campaign."""
     form = WhenForm(request.POST)
     if not form.is_valid():
-        return _page(request, draft, form)
+        return _render_check(request, draft, form)
     seen = request.POST.get("seen", "")
     try:
         if "stay" in request.POST:
-            check_soon(keeping.save(draft, WHEN, seen, form.values))
+            check_soon(keeping.save(draft, WHEN, seen, form.chosen_values))
             messages.success(request, _("It is kept."))
             return redirect("draft_check", draft.pk)
-        draft = sending.start(draft, seen, form.values, request.user)
+        draft = sending.start_sending(draft, seen, form.chosen_values, request.user)
     except Stale as stale:
-        return _stale(request, stale.draft, seen, form)
+        return _show_stale(request, stale.draft, seen, form)
     except (BadInput, TemplateError, NotEntitled) as error:
-        fresh = keeping.look(draft.pk)
+        fresh = keeping.load_draft(draft.pk)
         check_soon(fresh)
         messages.error(request, said.show(str(error)))
         return redirect("draft_check", draft.pk)
@@ -287,11 +287,11 @@ def send(request: HttpRequest, draft: Draft) -> HttpResponse:
     return redirect("draft_sent", draft.pk)
 
 
-def _stale(request: HttpRequest, stored: Draft, seen: str, form: WhenForm) -> HttpResponse:
+def _show_stale(request: HttpRequest, stored: Draft, seen: str, form: WhenForm) -> HttpResponse:
     """Show the draft again, because another window has changed its time or content."""
-    if keeping.revision(seen, WHEN) != stored.when_revision and any(
-        getattr(stored, name) != value for name, value in form.values.items()
+    if keeping.seen_revision(seen, WHEN) != stored.when_revision and any(
+        getattr(stored, name) != value for name, value in form.chosen_values.items()
     ):
-        return conflict(request, stored, WHEN, form.values)
+        return show_conflict(request, stored, WHEN, form.chosen_values)
     messages.warning(request, _("Nothing was sent: another window has changed this campaign. Look at it once more."))
     return redirect("draft_check", stored.pk)

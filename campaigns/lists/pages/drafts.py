@@ -58,13 +58,13 @@ LABELS = {
 }
 
 
-def step(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+def draft_step(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     """Make a page about a draft of the user's sponsors; sent drafts redirect to their campaign."""
 
     @page(*MAKE)
     @wraps(view)
-    def shown(request: HttpRequest, draft_id: int, *args: Any, **kwargs: Any) -> HttpResponse:
-        draft = find(request, draft_id)
+    def show_step(request: HttpRequest, draft_id: int, *args: Any, **kwargs: Any) -> HttpResponse:
+        draft = find_draft(request, draft_id)
         if draft.campaign_id or draft.busy == Draft.SENDING:
             return redirect("draft_sent", draft.pk)
         try:
@@ -72,18 +72,18 @@ def step(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
         except keeping.Closed:
             return redirect("draft_sent", draft.pk)
 
-    return shown
+    return show_step
 
 
-def find(request: HttpRequest, draft_id: int) -> Draft:
+def find_draft(request: HttpRequest, draft_id: int) -> Draft:
     """Return the draft. Raises Http404, also for another sponsor's draft."""
     try:
-        return keeping.look(draft_id, sponsors_of(request.user))
+        return keeping.load_draft(draft_id, sponsors_of(request.user))
     except Draft.DoesNotExist:
         raise Http404 from None
 
 
-def show(request: HttpRequest, template: str, draft: Draft | None, context: Mapping[str, Any]) -> HttpResponse:
+def render_step(request: HttpRequest, template: str, draft: Draft | None, context: Mapping[str, Any]) -> HttpResponse:
     """Render a step's page."""
     here = request.resolver_match.url_name if request.resolver_match else ""
     done = {"draft_message": draft is not None, "draft_recipients": bool(draft and draft.found and draft.found["good"])}
@@ -100,13 +100,13 @@ def show(request: HttpRequest, template: str, draft: Draft | None, context: Mapp
     return only_ours(render(request, f"owners/wizard/{template}.html", shown))
 
 
-def conflict(request: HttpRequest, stored: Draft, part: str, values: Mapping[str, Any]) -> HttpResponse:
+def show_conflict(request: HttpRequest, stored: Draft, part: str, values: Mapping[str, Any]) -> HttpResponse:
     """Show both versions of a part that another window has changed; the user's input is kept."""
     differing = [
         {
             "label": LABELS.get(name.removesuffix("_id"), name),
-            "mine": _shown(name, mine),
-            "theirs": _shown(name, getattr(stored, name)),
+            "mine": _shown_value(name, mine),
+            "theirs": _shown_value(name, getattr(stored, name)),
         }
         for name, mine in values.items()
         if getattr(stored, name) != mine
@@ -126,7 +126,7 @@ def _step_of(part: str) -> str:
     return {keeping.MESSAGE: "draft_message", keeping.LIST: "draft_recipients"}.get(part, "draft_check")
 
 
-def _shown(name: str, value: Any) -> str:
+def _shown_value(name: str, value: Any) -> str:
     if name.endswith("_id") and value is not None:
         model: Any = Draft._meta.get_field(name.removesuffix("_id")).related_model
         return str(model.objects.filter(pk=value).first() or "")
@@ -140,16 +140,16 @@ def _shown(name: str, value: Any) -> str:
 
 def check_soon(draft: Draft) -> None:
     """Have the list checked if necessary: a small one now, others by a worker."""
-    draft = checking.ask(draft)
+    draft = checking.ask_for_check(draft)
     if draft.busy == Draft.CHECKING and draft.lease_at is None:
         if checking.is_small(draft):
-            checking.check(draft.pk)
+            checking.check_draft(draft.pk)
         else:
             notify_of_draft("check_draft", draft.pk)
 
 
 @page(*MAKE)
-def index(request: HttpRequest) -> HttpResponse:
+def list_drafts_page(request: HttpRequest) -> HttpResponse:
     """Show drafts that have not been sent."""
     rows = Draft.objects.of_sponsors(sponsors_of(request.user)).filter(campaign=None)
     rows = rows.select_related("sponsor", "created_by").only(
@@ -159,22 +159,22 @@ def index(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-@step
-def delete(request: HttpRequest, draft: Draft) -> HttpResponse:
+@draft_step
+def delete_on_page(request: HttpRequest, draft: Draft) -> HttpResponse:
     """Deletes a draft; a repeat changes nothing."""
-    if keeping.delete(draft):
+    if keeping.delete_draft(draft):
         messages.success(request, _("The draft “%(name)s” is deleted.") % {"name": draft.name})
     return redirect("drafts")
 
 
 @require_POST
 @page("campaigns.view_campaign", *MAKE)
-def copy(request: HttpRequest, campaign_id: int) -> HttpResponse:
+def copy_on_page(request: HttpRequest, campaign_id: int) -> HttpResponse:
     """Copy a campaign's message into a draft; a second press on the same page opens the same draft."""
     campaign = of_user(request, campaign_id)
     name = _("Copy of %(name)s") % {"name": campaign.name}
     try:
-        draft = copying.copy(campaign, request.POST.get("key", "")[:100], request.user, name)
+        draft = copying.copy_campaign(campaign, request.POST.get("key", "")[:100], request.user, name)
     except BadInput as error:
         messages.error(request, said.show(str(error)))
         return redirect("campaign", campaign.pk)
@@ -183,9 +183,9 @@ def copy(request: HttpRequest, campaign_id: int) -> HttpResponse:
 
 
 @page(*MAKE)
-def sent(request: HttpRequest, draft_id: int) -> HttpResponse:
+def show_sent(request: HttpRequest, draft_id: int) -> HttpResponse:
     """Show the progress of storing a sent draft, then its campaign."""
-    draft = find(request, draft_id)
+    draft = find_draft(request, draft_id)
     if "HX-Request" in request.headers and (draft.campaign or draft.busy != Draft.SENDING):
         return HttpResponse(status=204, headers={"HX-Refresh": "true"})
     if draft.campaign is None:
@@ -211,12 +211,12 @@ def _tell_stored(request: HttpRequest, draft: Draft, campaign: Campaign) -> None
         parts.append(first % {"first": labels.number(draft.first)})
     messages.success(request, " ".join(parts))
     state = campaign_states.of_campaigns([campaign.pk])[campaign.pk]
-    waits = said.show(campaign.why_paused) or "; ".join(remedied(state))
+    waits = said.show(campaign.why_paused) or "; ".join(wait_reasons(state))
     if waits:
         messages.warning(request, _("It waits: %(reason)s") % {"reason": waits})
 
 
-def remedied(state: campaign_states.CampaignState) -> list[str]:
+def wait_reasons(state: campaign_states.CampaignState) -> list[str]:
     """Return what its jobs wait for where a vendor cannot send."""
     return list(dict.fromkeys(job.forecast.for_owner for job in state.jobs if job.forecast.remedy))
 
@@ -224,6 +224,6 @@ def remedied(state: campaign_states.CampaignState) -> list[str]:
 def send_now(draft: Draft) -> None:
     """Make the campaign of a draft to be sent: a small one now, others by a worker."""
     if sending.is_small(draft):
-        sending.finish(draft.pk)
+        sending.finish_sending(draft.pk)
     else:
         notify_of_draft("send_draft", draft.pk)

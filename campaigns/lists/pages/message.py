@@ -21,7 +21,7 @@ from campaigns.lists.drafts import contents, keeping
 from campaigns.lists.drafts.keeping import MESSAGE, Closed, Stale
 from campaigns.lists.intake import BadInput
 from campaigns.lists.intake.files import NewFile
-from campaigns.lists.pages.drafts import LABELS, check_soon, conflict, show, step
+from campaigns.lists.pages.drafts import LABELS, check_soon, draft_step, render_step, show_conflict
 from campaigns.lists.pages.uploads import MAKE
 from campaigns.models import Draft, Sponsor, TemplateVersion, Topic
 from campaigns.models.campaigns import sponsors_of
@@ -41,7 +41,7 @@ CALLABLE = (ConditionKind.WORKS, ConditionKind.UNTRIED)
 
 
 class MessageForm(forms.Form):
-    """The message of a sponsor's draft. `values` are the draft's fields."""
+    """The message of a sponsor's draft. `message_values` are the draft's fields."""
 
     name = forms.CharField(
         max_length=200, label=LABELS["name"], help_text=gettext_lazy("For you; recipients do not see it.")
@@ -75,21 +75,23 @@ class MessageForm(forms.Form):
             f"route:{route.pk}": condition_of_route(conditions[one.pk] for one in of)
             for route, of in self.routes.items()
         }
-        names = {f"credential:{one.pk}": _by(one, one.vendor_id in several) for one in logins}
+        names = {f"credential:{one.pk}": _login_label(one, one.vendor_id in several) for one in logins}
         names |= {
             f"route:{one.pk}": _("Route %(name)s (%(channel)s)")
             % {"name": one.name, "channel": _(one.get_channel_display())}
             for one in self.routes
         }
         self.callable = [value for value in names if now[value].kind in CALLABLE]
-        by = [(value, name if value in self.callable else _marked(name, now[value])) for value, name in names.items()]
+        by = [
+            (value, name if value in self.callable else _mark_choice(name, now[value])) for value, name in names.items()
+        ]
         fields["by"].choices = by
         fields["identity"].queryset = sponsor.identities.filter(enabled=True).defer("secret")
         fields["identity"].label_from_instance = lambda one: f"{one.shown} ({one.name})"
         fields["identity"].empty_label = _("as usual")
         kept = (kwargs.get("initial") or {}).get("topic")  # shown until another one is chosen
         fields["topic"].queryset = sponsor.topics.filter(Q(archived_at=None) | Q(pk=kept))
-        fields["topic"].label_from_instance = _title
+        fields["topic"].label_from_instance = _topic_title
         fields["topic"].error_messages["invalid_choice"] = _("This topic is archived: choose another one.")
         fields["topic"].empty_label = _("none")
         if not sponsor.may_be_transactional:
@@ -102,7 +104,7 @@ class MessageForm(forms.Form):
         self.nobody = not by
         chosen = (kwargs.get("initial") or {}).get("by")
         if not chosen:
-            self.initial["by"] = self.prefer(list(names))
+            self.initial["by"] = self.prefer_working(list(names))
 
     def _offers_urgent(self, sponsor: Sponsor) -> bool:
         """Return True if the sponsor may send a list as urgent over one of its vendors, or has chosen that already."""
@@ -115,7 +117,7 @@ class MessageForm(forms.Form):
         by_login = {f"credential:{one.pk}": one.vendor.channel for one in self.logins}
         return by_login | {f"route:{one.pk}": one.channel for one in self.routes}
 
-    def prefer(self, values: Sequence[str]) -> str:
+    def prefer_working(self, values: Sequence[str]) -> str:
         """Return the first of these that can send now, or "". Then the user has to choose."""
         field: Any = self.fields["by"]
         preferred = next((one for one in values if one in self.callable), "")
@@ -124,7 +126,7 @@ class MessageForm(forms.Form):
         return preferred
 
     @property
-    def values(self) -> dict[str, Any]:
+    def message_values(self) -> dict[str, Any]:
         """Return the values with line feeds as in every template; browsers send CR LF."""
         data = self.cleaned_data
         kind, _sign, number = data["by"].partition(SPLIT)
@@ -141,16 +143,16 @@ class MessageForm(forms.Form):
         }
 
 
-def _title(topic: Topic) -> str:
+def _topic_title(topic: Topic) -> str:
     return _("%(title)s (archived)") % {"title": topic.title} if topic.archived_at else topic.title
 
 
-def _by(login: Any, several: bool) -> str:
+def _login_label(login: Any, several: bool) -> str:
     who = f"{login.vendor.name}, {login.name}" if several else login.vendor.name
     return f"{who} ({_(login.vendor.get_channel_display())})"
 
 
-def _marked(name: str, condition: Condition) -> str:
+def _mark_choice(name: str, condition: Condition) -> str:
     """Return the name of a choice that cannot send now, with the reason in short."""
     why = show_sentence(describe_condition(condition, write_time, is_disclosed=False))
     return _("%(name)s: cannot send now: %(why)s") % {"name": name, "why": why}
@@ -166,29 +168,29 @@ def template_of(data: Mapping[str, Any], sponsor: Sponsor, draft: Draft | None =
     return rows.select_related("template").filter(pk=pk).first()
 
 
-def _from(version: TemplateVersion, form: MessageForm) -> dict[str, Any]:
+def _initial_from_template(version: TemplateVersion, form: MessageForm) -> dict[str, Any]:
     """Return a form's initial values from a template; the vendor is the first one for its channel that can send."""
     routes = [f"route:{one.pk}" for one in form.routes if one.channel == version.template.channel]
     logins = [f"credential:{one.pk}" for one in form.logins if one.vendor.channel == version.template.channel]
     texts = {"html": version.body, "text": version.text} if version.html else {"html": "", "text": version.body}
-    return {"subject": version.subject, **texts, "by": form.prefer([*logins, *routes])}
+    return {"subject": version.subject, **texts, "by": form.prefer_working([*logins, *routes])}
 
 
-def _values(form: MessageForm, version: TemplateVersion | None, draft: Draft | None) -> dict[str, Any]:
+def _values_with_headers(form: MessageForm, version: TemplateVersion | None, draft: Draft | None) -> dict[str, Any]:
     """Return the form's values, with the headers of a newly chosen template."""
     if version is None or (draft and version.pk == draft.template_version_id):
-        return form.values
-    return {**form.values, "template_version_id": version.pk, "headers": version.headers}
+        return form.message_values
+    return {**form.message_values, "template_version_id": version.pk, "headers": version.headers}
 
 
-def initial(draft: Draft) -> dict[str, Any]:
+def initial_message(draft: Draft) -> dict[str, Any]:
     by = f"route:{draft.route_id}" if draft.route_id else f"credential:{draft.credential_id}"
     names = ("name", "identity_id", "topic_id", "transactional", "mail_class", "subject", "html", "text")
     return {"by": by, **{name.removesuffix("_id"): getattr(draft, name) for name in names}}
 
 
 @page(*MAKE)
-def new(request: HttpRequest) -> HttpResponse:
+def new_campaign(request: HttpRequest) -> HttpResponse:
     """Show the first page of a new campaign. Nothing is stored before the first save."""
     sponsors = Sponsor.objects.of_sponsors(sponsors_of(request.user)).order_by("name")
     chosen = request.POST.get("sponsor") or request.GET.get("sponsor")
@@ -202,72 +204,76 @@ def new(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         version, form = template_of(request.GET, sponsor), MessageForm(sponsor)
         if version:
-            form.initial = {**form.initial, **_from(version, form)}
-        return _page(request, None, sponsor, form, key=uuid.uuid4(), template=version)
+            form.initial = {**form.initial, **_initial_from_template(version, form)}
+        return _render_message_page(request, None, sponsor, form, key=uuid.uuid4(), template=version)
     form, version = MessageForm(sponsor, request.POST), template_of(request.POST, sponsor)
     try:
         key = uuid.UUID(request.POST.get("key", ""))
     except ValueError:
         key = uuid.uuid4()
     if not form.is_valid():
-        return _page(request, None, sponsor, form, key=key, template=version)
+        return _render_message_page(request, None, sponsor, form, key=key, template=version)
     try:
-        draft = keeping.create(sponsor, key, request.user, _values(form, version, None))
-        _attach(request, draft)
+        draft = keeping.create_draft(sponsor, key, request.user, _values_with_headers(form, version, None))
+        _attach_given_files(request, draft)
     except Closed as closed:
         return redirect("draft_sent", closed.draft.pk)
     except BadInput as error:
         form.add_error(None, str(error))
-        return _page(request, None, sponsor, form, key=key, template=version)
-    return _onward(request, draft)
+        return _render_message_page(request, None, sponsor, form, key=key, template=version)
+    return _go_onward(request, draft)
 
 
-@step
-def message(request: HttpRequest, draft: Draft) -> HttpResponse:
+@draft_step
+def edit_message(request: HttpRequest, draft: Draft) -> HttpResponse:
     """Show the message of a draft, with the fields of its list."""
     version = template_of(request.POST or request.GET, draft.sponsor, draft)
     if request.method != "POST":
-        form = MessageForm(draft.sponsor, initial=initial(draft))
+        form = MessageForm(draft.sponsor, initial=initial_message(draft))
         if version and "template" in request.GET:
             same = draft.channel == version.template.channel
-            form.initial = {**form.initial, **_from(version, form), **({"by": form.initial["by"]} if same else {})}
-        return _page(request, draft, draft.sponsor, form, _faults(draft), template=version)
+            form.initial = {
+                **form.initial,
+                **_initial_from_template(version, form),
+                **({"by": form.initial["by"]} if same else {}),
+            }
+        return _render_message_page(request, draft, draft.sponsor, form, _message_faults(draft), template=version)
     form = MessageForm(draft.sponsor, request.POST)
     if not form.is_valid():
-        return _page(request, draft, draft.sponsor, form, template=version)
-    values = _values(form, version, draft)
+        return _render_message_page(request, draft, draft.sponsor, form, template=version)
+    values = _values_with_headers(form, version, draft)
     try:
         with transaction.atomic():
             saved = keeping.save(draft, MESSAGE, request.POST.get("seen", ""), values)
-            _attach(request, saved)
+            _attach_given_files(request, saved)
     except BadInput as error:
         form.add_error(None, str(error))
-        return _page(request, draft, draft.sponsor, form, template=version)
+        return _render_message_page(request, draft, draft.sponsor, form, template=version)
     except Stale as stale:
-        return conflict(request, stale.draft, MESSAGE, values)
+        return show_conflict(request, stale.draft, MESSAGE, values)
     check_soon(saved)
-    return _onward(request, saved)
+    return _go_onward(request, saved)
 
 
-def _attach(request: HttpRequest, draft: Draft) -> None:
+def _attach_given_files(request: HttpRequest, draft: Draft) -> None:
     files = [
-        NewFile(given_name(one.name or "") or "file", one.size or 0, partial(_read, one), one.content_type or "")
+        NewFile(given_name(one.name or "") or "file", one.size or 0, partial(_read_whole, one), one.content_type or "")
         for one in request.FILES.getlist("files")
     ]
     removed = [int(one) for one in request.POST.getlist("remove") if one.isdecimal() and len(one) < 10]
     if files or removed:
-        keeping.attach(draft, files, removed)
+        keeping.attach_files(draft, files, removed)
 
 
-def _read(file: Any) -> bytes:
+def _read_whole(file: Any) -> bytes:
     file.seek(0)
     return bytes(file.read())
 
 
-def _faults(draft: Draft) -> list[str]:
+def _message_faults(draft: Draft) -> list[str]:
     """Return the faults that keep the message from being sent."""
     try:
-        contents.of(draft)
+        contents.content_of_draft(draft)
     except BadInput as error:
         return [str(one) for one in error.problems]
     except (TemplateError, NotEntitled) as error:
@@ -275,13 +281,13 @@ def _faults(draft: Draft) -> list[str]:
     return []
 
 
-def _onward(request: HttpRequest, draft: Draft) -> HttpResponse:
-    if "stay" in request.POST or _faults(draft):
+def _go_onward(request: HttpRequest, draft: Draft) -> HttpResponse:
+    if "stay" in request.POST or _message_faults(draft):
         return redirect("draft_message", draft.pk)
     return redirect("draft_recipients", draft.pk)
 
 
-def _page(
+def _render_message_page(
     request: HttpRequest,
     draft: Draft | None,
     sponsor: Sponsor,
@@ -297,11 +303,13 @@ def _page(
         "form": form,
         "faults": faults,
         "templates": contents.offered_templates(sponsor, more.get("template")),
-        "template_is": draft is not None and contents.template(draft) is not None and "template" not in request.GET,
-        "files": keeping.files_of(draft) if draft else (),
+        "template_is": draft is not None
+        and contents.template_of_draft(draft) is not None
+        and "template" not in request.GET,
+        "files": keeping.list_draft_files(draft) if draft else (),
         "fields": [f"{{{{ {name} }}}}" for name in shown],
         "has_list": bool(fields),
         "channels": json.dumps(form.channels),
         "seen": request.POST.get("seen") or (draft.seen if draft else ""),
     }
-    return guarded(show(request, "message", draft, {**context, **more}))
+    return guarded(render_step(request, "message", draft, {**context, **more}))

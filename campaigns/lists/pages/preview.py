@@ -15,7 +15,7 @@ from campaigns.doors.sandboxed import with_images
 from campaigns.engine.ports import NotEntitled
 from campaigns.lists.drafts import contents, sending
 from campaigns.lists.intake import BadInput
-from campaigns.lists.pages.drafts import show, step
+from campaigns.lists.pages.drafts import draft_step, render_step
 from campaigns.models import Draft
 from campaigns.texts.templates import TemplateError
 from vendors import said
@@ -38,13 +38,13 @@ LOOKS = ("", "phone", "dark")
 FAULTS = (BadInput, TemplateError, NotEntitled)
 
 
-@step
-def preview(request: HttpRequest, draft: Draft, number: int) -> HttpResponse:
+@draft_step
+def show_preview(request: HttpRequest, draft: Draft, number: int) -> HttpResponse:
     """Show a letter, with links to the ones before and after it."""
-    return show(request, "preview", draft, context(request, draft, number))
+    return render_step(request, "preview", draft, letter_context(request, draft, number))
 
 
-def context(request: HttpRequest, draft: Draft, number: int) -> dict[str, Any]:
+def letter_context(request: HttpRequest, draft: Draft, number: int) -> dict[str, Any]:
     """Return the context to show a letter."""
     most = draft.found["good"] if draft.found else 0
     asked = request.GET.get("letter", "")
@@ -53,7 +53,7 @@ def context(request: HttpRequest, draft: Draft, number: int) -> dict[str, Any]:
     shown: dict[str, Any] = {"number": number, "most": most, "look": look if look in LOOKS else "", "letter": None}
     if most:
         try:
-            letter = contents.letter(draft, number)
+            letter = contents.letter_of_draft(draft, number)
         except FAULTS as error:
             return {**shown, "fault": str(error)}
         shown["letter"] = letter
@@ -64,11 +64,11 @@ def context(request: HttpRequest, draft: Draft, number: int) -> dict[str, Any]:
     return shown
 
 
-@step
+@draft_step
 @xframe_options_sameorigin
-def letter(request: HttpRequest, draft: Draft, number: int) -> HttpResponse:
+def show_letter(request: HttpRequest, draft: Draft, number: int) -> HttpResponse:
     """Return the HTML of a letter, for a frame that runs no code."""
-    found = _letter(draft, number)
+    found = _letter_or_404(draft, number)
     body = found.body if draft.is_html else f"<pre style='white-space:pre-wrap;font:inherit'>{escape(found.body)}</pre>"
     body = with_images(body, found.attachments)
     if request.GET.get("look") == "dark":
@@ -76,11 +76,11 @@ def letter(request: HttpRequest, draft: Draft, number: int) -> HttpResponse:
     return HttpResponse(PLAIN + body, headers={"Content-Security-Policy": POLICY})
 
 
-@step
+@draft_step
 def letter_pdf(request: HttpRequest, draft: Draft, number: int) -> HttpResponse:
     """Return a letter as it will be printed, as PDF."""
-    found = _letter(draft, number)
-    vendor = contents.logins(draft)[0].vendor
+    found = _letter_or_404(draft, number)
+    vendor = contents.logins_of_draft(draft)[0].vendor
     try:
         made = printed.make_preview([found], vendor.adapter, vendor.settings, {}, seconds=20)
     except (ValueError, LookupError) as error:
@@ -90,22 +90,22 @@ def letter_pdf(request: HttpRequest, draft: Draft, number: int) -> HttpResponse:
     return HttpResponse(made.pdf, "application/pdf", headers=headers)
 
 
-def _letter(draft: Draft, number: int) -> Letter:
+def _letter_or_404(draft: Draft, number: int) -> Letter:
     try:
-        return contents.letter(draft, number)
+        return contents.letter_of_draft(draft, number)
     except FAULTS as error:
         raise Http404(str(error)) from error
 
 
 @require_POST
-@step
-def test(request: HttpRequest, draft: Draft) -> HttpResponse:
+@draft_step
+def send_test_letter(request: HttpRequest, draft: Draft) -> HttpResponse:
     """Send one letter to the user's own address; a second press sends nothing."""
     address, number, tests = (request.POST.get(name, "") for name in ("address", "number", "tests"))
     if not (number.isdecimal() and tests.isdecimal()) or len(number) > 9 or len(tests) > 9 or draft.found is None:
         raise Http404
     try:
-        job = sending.test(draft, address, max(1, int(number)), int(tests), request.user)
+        job = sending.send_test(draft, address, max(1, int(number)), int(tests), request.user)
     except FAULTS as error:
         messages.error(request, said.show(str(error)))
     else:

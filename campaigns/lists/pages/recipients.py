@@ -17,35 +17,35 @@ from campaigns.lists.drafts import blocks, checking, contents, keeping
 from campaigns.lists.drafts.columns import HIDDEN_ROWS
 from campaigns.lists.drafts.keeping import LIST, Stale
 from campaigns.lists.intake import BadInput
-from campaigns.lists.pages.drafts import check_soon, conflict, show, step
+from campaigns.lists.pages.drafts import check_soon, draft_step, render_step, show_conflict
 from campaigns.models import Draft, DraftBlock
 from campaigns.texts.templates import TemplateError
 from vendors import said
 
 
-@step
-def recipients(request: HttpRequest, draft: Draft) -> HttpResponse:
+@draft_step
+def show_list(request: HttpRequest, draft: Draft) -> HttpResponse:
     """Show the list and the result of its check."""
-    return show(request, "recipients", draft, _found(draft))
+    return render_step(request, "recipients", draft, _list_context(draft))
 
 
-@step
-def progress(request: HttpRequest, draft: Draft) -> HttpResponse:
+@draft_step
+def show_check_progress(request: HttpRequest, draft: Draft) -> HttpResponse:
     """Render the progress of the check; once it has ended, the whole page reloads."""
     if draft.busy != Draft.CHECKING:
         return HttpResponse(status=204, headers={"HX-Refresh": "true"})
     return render(request, "owners/wizard/checking.html", {"draft": draft})
 
 
-def _found(draft: Draft) -> dict[str, Any]:
+def _list_context(draft: Draft) -> dict[str, Any]:
     facts = draft.found
-    context: dict[str, Any] = {"facts": facts, "most": settings.LIST_BYTES, "needed": _needed(draft)}
+    context: dict[str, Any] = {"facts": facts, "most": settings.LIST_BYTES, "needed": _needed_fields(draft)}
     context["megabytes"] = settings.LIST_BYTES / 1_000_000
     if facts:
         context["problems"] = checking.problems_of(facts)
         context["whole"] = not facts["good"] and not facts["rows"]  # the list as a whole is bad
         context["goes"] = facts["good"] - facts["suppressed"]
-        context |= _of_sheet(draft, facts)
+        context |= _sheet_context(draft, facts)
     return context
 
 
@@ -59,7 +59,7 @@ GIVEN = (
 )
 
 
-def _of_sheet(draft: Draft, facts: dict[str, Any]) -> dict[str, Any]:
+def _sheet_context(draft: Draft, facts: dict[str, Any]) -> dict[str, Any]:
     """Decisions and facts about a spreadsheet. A check from before the update lacks them."""
     names = {one["header"]: one["field"] for one in facts["columns"]}
     examples = facts.get("examples", {})
@@ -81,38 +81,38 @@ def _of_sheet(draft: Draft, facts: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _needed(draft: Draft) -> list[str]:
+def _needed_fields(draft: Draft) -> list[str]:
     """Return the fields that the message shows."""
     try:
-        made = contents.of(draft).compiled
+        made = contents.content_of_draft(draft).compiled
     except (BadInput, TemplateError, NotEntitled):
         return []
     return sorted(made.fields | made.optional)
 
 
 @require_POST
-@step
-def upload(request: HttpRequest, draft: Draft) -> HttpResponse:
+@draft_step
+def upload_on_page(request: HttpRequest, draft: Draft) -> HttpResponse:
     """Store a list in place of the one before."""
     file = request.FILES.get("list")
     if file is None:
         messages.error(request, _("Choose a file first."))
         return redirect("draft_recipients", draft.pk)
     try:
-        draft = keeping.upload(draft, request.POST.get("seen", ""), file.name or "list", file.file, file.size or 0)
+        draft = keeping.upload_list(draft, request.POST.get("seen", ""), file.name or "list", file.file, file.size or 0)
     except BadInput as error:
         messages.error(request, said.show(str(error)))
     except Stale as stale:
         typed = {"list_name": file.name}
-        return conflict(request, stale.draft, LIST, typed)
+        return show_conflict(request, stale.draft, LIST, typed)
     else:
         check_soon(draft)
     return redirect("draft_recipients", draft.pk)
 
 
 @require_POST
-@step
-def columns(request: HttpRequest, draft: Draft) -> HttpResponse:
+@draft_step
+def choose_columns(request: HttpRequest, draft: Draft) -> HttpResponse:
     """Store the choice of the recipient column and of the others' names in the message."""
     headers, names = request.POST.getlist("header"), request.POST.getlist("field")
     known = {one["header"] for one in (draft.facts or {}).get("columns", ())}
@@ -122,13 +122,13 @@ def columns(request: HttpRequest, draft: Draft) -> HttpResponse:
     try:
         draft = keeping.save(draft, LIST, request.POST.get("seen", ""), values)
     except Stale as stale:
-        return conflict(request, stale.draft, LIST, values)
+        return show_conflict(request, stale.draft, LIST, values)
     check_soon(draft)
     return redirect("draft_recipients", draft.pk)
 
 
 @require_POST
-@step
+@draft_step
 def hidden_rows(request: HttpRequest, draft: Draft) -> HttpResponse:
     """Decide about sending the hidden rows of a spreadsheet, too."""
     choice = request.POST.get("choice", "")
@@ -138,13 +138,13 @@ def hidden_rows(request: HttpRequest, draft: Draft) -> HttpResponse:
     try:
         draft = keeping.save(draft, LIST, request.POST.get("seen", ""), values)
     except Stale as stale:
-        return conflict(request, stale.draft, LIST, values)
+        return show_conflict(request, stale.draft, LIST, values)
     check_soon(draft)
     return redirect("draft_recipients", draft.pk)
 
 
 @require_POST
-@step
+@draft_step
 def leave_out(request: HttpRequest, draft: Draft) -> HttpResponse:
     """Leave out the bad rows, if their number is the one shown, and continue."""
     total = request.POST.get("total", "")
@@ -154,19 +154,19 @@ def leave_out(request: HttpRequest, draft: Draft) -> HttpResponse:
         messages.warning(request, said.show(str(error)))
         return redirect("draft_recipients", draft.pk)
     except Stale as stale:
-        return conflict(request, stale.draft, LIST, {"leave_out": True})
+        return show_conflict(request, stale.draft, LIST, {"leave_out": True})
     return redirect("draft_check", draft.pk)
 
 
 @require_POST
-@step
+@draft_step
 def check_again(request: HttpRequest, draft: Draft) -> HttpResponse:
     """Check a list again, because the last check was for another message."""
     check_soon(draft)
     return redirect("draft_recipients", draft.pk)
 
 
-@step
+@draft_step
 def bad_rows(request: HttpRequest, draft: Draft) -> HttpResponse:
     """Download the rows left out, with their faults, as CSV."""
     facts = draft.found
@@ -174,6 +174,6 @@ def bad_rows(request: HttpRequest, draft: Draft) -> HttpResponse:
         raise Http404
     name = slugify(draft.list_name.rpartition(".")[0]) or "list"
     answer: HttpResponse = download(
-        blocks.each(draft.pk, DraftBlock.LEFT_OUT, facts["version"]), f"{name}-bad-rows.csv"
+        blocks.yield_blocks(draft.pk, DraftBlock.LEFT_OUT, facts["version"]), f"{name}-bad-rows.csv"
     )
     return answer

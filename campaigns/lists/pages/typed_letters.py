@@ -18,7 +18,7 @@ from campaigns.content.pages.templates import LOOK
 from campaigns.content.template_versions.versions import TemplateContent
 from campaigns.doors.access import page
 from campaigns.lists.drafts import contents, keeping
-from campaigns.lists.pages.drafts import find
+from campaigns.lists.pages.drafts import find_draft
 from campaigns.lists.pages.uploads import MAKE
 from campaigns.models import Draft
 from vendors.models import Vendor
@@ -29,36 +29,36 @@ NO_SUBJECT = "…"  # an e-mail needs a subject, which may be typed last
 
 @require_POST
 @page(LOOK)
-def of_template(request: HttpRequest) -> HttpResponse:
+def show_typed_template(request: HttpRequest) -> HttpResponse:
     """Return the letter of a template's form, with its sample values."""
     posted = request.POST
     html = posted.get("html") == "on"
     content = TemplateContent(
         posted.get("subject", ""), posted.get("body", ""), html, posted.get("text", "") if html else ""
     )
-    return _answer(request, posted.get("channel", ""), content, posted.dict(), shows_samples=True)
+    return _answer_typed(request, posted.get("channel", ""), content, posted.dict(), shows_samples=True)
 
 
 @require_POST
 @page(*MAKE)
-def of_draft(request: HttpRequest) -> HttpResponse:
+def show_typed_draft(request: HttpRequest) -> HttpResponse:
     """Return the letter of a campaign's form, for the first recipient of its list if there is one."""
     posted, channel = request.POST, request.POST.get("channel", "")
     body, text = posted.get("html", ""), posted.get("text", "")
     html = bool(body.strip()) and channel != Vendor.Channel.SMS
     content = TemplateContent(posted.get("subject", ""), body if html else text, html, text if html else "")
     number = posted.get("draft", "")
-    draft = find(request, int(number)) if number.isdecimal() and len(number) < 19 else None
-    recipient, fields = _first_recipient(draft) if draft else ("", {})
+    draft = find_draft(request, int(number)) if number.isdecimal() and len(number) < 19 else None
+    recipient, fields = _find_first_recipient(draft) if draft else ("", {})
     samples = {f"{PREFIX}{name}": str(value) for name, value in fields.items() if value not in ("", None)}
-    return _answer(request, channel, content, samples, recipient, draft)
+    return _answer_typed(request, channel, content, samples, recipient, draft)
 
 
-def _first_recipient(draft: Draft) -> tuple[str, Mapping[str, Any]]:
-    return next(islice(contents.recipients(draft).since(0), 1), ("", {}))
+def _find_first_recipient(draft: Draft) -> tuple[str, Mapping[str, Any]]:
+    return next(islice(contents.checked_recipients(draft).since(0), 1), ("", {}))
 
 
-def _answer(
+def _answer_typed(
     request: HttpRequest,
     channel: str,
     content: TemplateContent,
@@ -74,12 +74,12 @@ def _answer(
         content = replace(content, subject=NO_SUBJECT if is_unnamed else "")
     letter = sample_of(channel, content, samples, recipient) if content.body.strip() else SampleLetter()
     if draft:
-        letter = _with_images(letter, draft)
+        letter = _add_images(letter, draft)
     facts = {"preview": letter, "following": True, "samples": shows_samples}
     return render(request, "owners/editor/letter.html", facts)
 
 
-def _with_images(preview: SampleLetter, draft: Draft) -> SampleLetter:
+def _add_images(preview: SampleLetter, draft: Draft) -> SampleLetter:
     """Return the preview with the draft's images that its letter shows."""
     if preview.letter is None or not preview.html:
         return preview

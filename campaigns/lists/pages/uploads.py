@@ -24,12 +24,12 @@ DRAFT = re.compile(r"/drafts/(\d{1,18})/")
 BESIDE = 1_000_000  # bytes for the form's other fields
 
 
-def most_bytes() -> int:
+def largest_body() -> int:
     """Return the limit of a body with a list of recipients or files of letters."""
     return max(settings.LIST_BYTES, LARGEST_MAIL) + BESIDE
 
 
-def judge(path: str, environ: WsgiEnviron) -> BodyVerdict:
+def judge_draft_body(path: str, environ: WsgiEnviron) -> BodyVerdict:
     """Return whose the body is. Raises Problem if it is not for a draft of this user, and django.db's errors."""
     user = logged_in(environ.get("HTTP_COOKIE", ""))
     if user is None:
@@ -41,12 +41,12 @@ def judge(path: str, environ: WsgiEnviron) -> BodyVerdict:
     if not user.has_perms(MAKE):
         raise Problem("forbidden", "You may not make campaigns.")
     if not draft:
-        return BodyVerdict(most_bytes(), (owner,))
+        return BodyVerdict(largest_body(), (owner,))
     rows = Draft.objects.of_sponsors(sponsors_of(user)).filter(pk=int(draft[1]), campaign=None)
     sponsor = rows.exclude(busy=Draft.SENDING).values_list("sponsor", flat=True).first()
     if sponsor is None:
         raise Problem("not-found", "There is no such draft of yours; or it was sent.")
-    return BodyVerdict(most_bytes(), (owner, f"sponsor {sponsor}"))
+    return BodyVerdict(largest_body(), (owner, f"sponsor {sponsor}"))
 
 
 def logged_in(cookies: str) -> Any:

@@ -38,7 +38,7 @@ def page(request: HttpRequest, message: Message | None) -> HttpResponse:
         raise PermissionDenied
     vendor = message.campaign.credential.vendor
     try:
-        letter = previews.of_message(message)
+        letter = previews.render_message(message)
         made = printed.make_preview([letter], vendor.adapter, vendor.settings, {}, seconds=SECONDS)
     except (BadInput, TemplateError, ValueError, LookupError) as why:
         return HttpResponse(f"No PDF: {why}", status=422, content_type="text/plain; charset=utf-8")

@@ -124,7 +124,9 @@ def _live(request: HttpRequest, asked: CampaignQuery) -> LivePart:
         "common": found.common,
         "needs": [one for kind in KINDS_OF_NEEDS for one in of[kind][:MOST_NEEDS]],
         "more": {kind: len(some) > MOST_NEEDS for kind, some in of.items()},
-        "unsent": [] if asked.narrowed or not request.user.has_perms(MAKE) else keeping.unsent(mine)[:MOST_NEEDS],
+        "unsent": []
+        if asked.narrowed or not request.user.has_perms(MAKE)
+        else keeping.unsent_drafts(mine)[:MOST_NEEDS],
         "shut": shut[:MOST_NEEDS],
         "more_shut": len(shut) > MOST_NEEDS,
         "older": urlencode(older) if found.before else "",

@@ -107,7 +107,7 @@ def _live(request: HttpRequest, campaign: Campaign) -> tuple[LivePart, CampaignS
     state = campaign_states.of_campaigns([campaign.pk])[campaign.pk]
     sums = state.sums
     failures = sums.refused + sums.expired + sums.suppressed + sums.bounced + sums.in_doubt
-    waits = any(approval_rules.waits(job.campaign) for job in state.jobs) and not state.finished
+    waits = any(approval_rules.is_undecided(job.campaign) for job in state.jobs) and not state.finished
     counted = failures <= FEW or state.finished
     why = why_failed(campaign, state) if failures and counted else []
     offers = offered(request, state)

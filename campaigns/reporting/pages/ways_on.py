@@ -48,7 +48,9 @@ def find_ways(campaign: Campaign, state: CampaignState, user: Any) -> list[WayOn
 
 
 def _approval(campaign: Campaign, state: CampaignState, user: Any) -> WayOn | None:
-    waiting = [job.campaign.approval for job in state.jobs if approval_rules.waits(job.campaign) and not state.finished]
+    waiting = [
+        job.campaign.approval for job in state.jobs if approval_rules.is_undecided(job.campaign) and not state.finished
+    ]
     if not waiting:
         return None
     page = reverse("approval", args=[campaign.pk])

@@ -75,7 +75,7 @@ class SponsorQuotaAdmin(OfTheirSponsors):
 
     @admin.display(description=gettext_lazy("allowed"))
     def most_of(self, row: SponsorQuota) -> str:
-        return show(row.amount)
+        return show(row.describe_allowance)
 
     @admin.display(description=gettext_lazy("used"))
     def used(self, row: SponsorQuota) -> str:

@@ -17,7 +17,7 @@ from campaigns.doors import labels
 from campaigns.doors.access import actor, page
 from campaigns.doors.downloads import download
 from campaigns.lists.intake import AddressReader
-from campaigns.lists.intake.suppression_file import lines
+from campaigns.lists.intake.suppression_file import suppression_lines
 from campaigns.models import Sponsor, Suppression
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
 from campaigns.suppression import suppressing
@@ -158,7 +158,7 @@ def export(request: HttpRequest) -> Any:
     if channel not in Vendor.Channel.values:
         raise Http404
     rows = suppressing.held().filter(sponsor=sponsor, channel=channel)
-    return download(_encoded(lines(rows)), f"suppressions-{channel}.csv")
+    return download(_encoded(suppression_lines(rows)), f"suppressions-{channel}.csv")
 
 
 def _encoded(some: Iterator[str]) -> Iterator[bytes]:

@@ -50,18 +50,18 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["verb"] == "list":
-            self._list(options)
+            self._list_approvals(options)
         else:
-            self._decide(options)
+            self._decide_approval(options)
 
-    def _list(self, options: dict[str, Any]) -> None:
+    def _list_approvals(self, options: dict[str, Any]) -> None:
         rows = Approval.objects.select_related("campaign__sponsor").defer("campaign__body", "campaign__text")
         rows = rows.filter(*approving.waiting()) if not options["all"] else rows
         if options["sponsor"]:
             rows = rows.filter(campaign__sponsor=named_sponsor(options["sponsor"]))
         write_rows(self.stdout, map(approval_facts, rows.order_by("id").iterator()), options["json"], SHOWN)
 
-    def _decide(self, options: dict[str, Any]) -> None:
+    def _decide_approval(self, options: dict[str, Any]) -> None:
         user = User.objects.filter(username=options["by"], is_active=True).first()
         if user is None:
             raise CommandError(f"--by {options['by']!r} is no user of mailhub who can log in")

@@ -50,7 +50,7 @@ class Command(ResourceCommand):
     )
     def do_list(self, sponsor: str | None, state: str, **options: Any) -> None:
         rows = filter_by_sponsor(RecipientAnswer.objects.select_related("sponsor"), sponsor)
-        self.write_rows(unread_answers.of_state(rows, state)[: limit(options)])
+        self.write_rows(unread_answers.filter_by_state(rows, state)[: limit(options)])
 
     @declare_verb("suppress the writer", ANSWERS)
     def do_stop(self, answer: list[int], **options: Any) -> None:

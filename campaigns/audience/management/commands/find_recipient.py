@@ -33,7 +33,7 @@ class Command(BaseCommand):
             write_json(self.stdout, (finding.suppression_facts(one) for one in found.suppressed))
         else:
             for one in found.messages:
-                self._tell(one)
+                self._write_message(one)
             for row in found.suppressed:
                 facts = finding.suppression_facts(row)
                 until = f" until {facts['until']}" if facts["until"] else ""
@@ -44,7 +44,7 @@ class Command(BaseCommand):
         if not found.messages and not found.suppressed:
             raise CommandError("nothing is known of it")
 
-    def _tell(self, one: FoundMessage) -> None:
+    def _write_message(self, one: FoundMessage) -> None:
         row = one.message
         campaign = f"{row.campaign} (campaign {row.campaign_id} of {row.campaign.sponsor})"
         self.stdout.write(f"message {row.pk} to {row.recipient}: {one.state}, {campaign}, by {one.vendor}")
@@ -57,4 +57,9 @@ class Command(BaseCommand):
 def message_facts(one: FoundMessage) -> dict[str, Any]:
     """Return a message's facts with its sponsor, which a sponsor's own program knows already."""
     row = one.message
-    return {"message": row.pk, "sponsor": row.campaign.sponsor.name, "recipient": row.recipient, **finding.facts(one)}
+    return {
+        "message": row.pk,
+        "sponsor": row.campaign.sponsor.name,
+        "recipient": row.recipient,
+        **finding.found_facts(one),
+    }

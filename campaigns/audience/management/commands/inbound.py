@@ -34,10 +34,10 @@ class Command(BaseCommand):
         if options["does"]:
             rows = rows.filter(command=options["does"])
         latest = rows.order_by("-pk")[: limit(options)].iterator()
-        write_rows(self.stdout, map(_facts, latest), options["json"], SHOWN)
+        write_rows(self.stdout, map(_text_facts, latest), options["json"], SHOWN)
 
 
-def _facts(row: InboundMessage) -> dict[str, Any]:
+def _text_facts(row: InboundMessage) -> dict[str, Any]:
     return {
         "id": row.pk,
         "sponsor": row.sponsor.name if row.sponsor else None,

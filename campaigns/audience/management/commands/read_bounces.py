@@ -39,7 +39,7 @@ class Command(BaseCommand):
         while True:
             more = False
             try:
-                more = self._read(move_to, json) >= mailbox.AT_ONCE
+                more = self._read_once(move_to, json) >= mailbox.AT_ONCE
             except MailboxError as error:
                 if every is None:
                     raise CommandError(str(error)) from None
@@ -54,18 +54,18 @@ class Command(BaseCommand):
                 time.sleep(every)
             close_old_connections()
 
-    def _read(self, move_to: str, json: bool) -> int:
+    def _read_once(self, move_to: str, json: bool) -> int:
         """Read once. Returns the number of mails."""
-        where = mailbox.address(settings.BOUNCE_MAILBOX)
+        where = mailbox.parse_address(settings.BOUNCE_MAILBOX)
         counts: Counter[str] = Counter()
         calls: list[int] = []
 
-        def taken(one: TakenMail) -> None:
+        def count_taken(one: TakenMail) -> None:
             counts[one.what] += 1
             calls.extend(one.calls)
 
         try:
-            number = mailbox.read(where, move_to, taken)
+            number = mailbox.read_mails(where, move_to, count_taken)
         finally:
             if calls:
                 tasks.notify_webhooks()

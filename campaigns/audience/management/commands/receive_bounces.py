@@ -36,6 +36,6 @@ class Command(BaseCommand):
         parts = urlsplit(settings.BOUNCE_RECEIVER)
         host, port = parts.hostname or "127.0.0.1", parts.port or PORT[parts.scheme]
         try:
-            asyncio.run(receiver.run(parts.scheme, host, port, tasks.notify_webhooks))
+            asyncio.run(receiver.run_receiver(parts.scheme, host, port, tasks.notify_webhooks))
         except OSError as error:
             raise CommandError(f"nothing can listen at {host}:{port}: {error.strerror or error}") from None

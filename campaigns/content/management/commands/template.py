@@ -56,7 +56,7 @@ class Command(ResourceCommand):
         rows = Template.objects.select_related("sponsor").filter(archived_at__isnull=not options["archived"])
         found = list(filter_by_sponsor(rows, sponsor))
         newest = versions.newest_of(found)
-        self.write_facts([_facts(row, newest[row.pk]) for row in found], self.shown)
+        self.write_facts([_template_facts(row, newest[row.pk]) for row in found], self.shown)
 
     @declare_verb(
         "a version's text, by default the newest",
@@ -65,11 +65,11 @@ class Command(ResourceCommand):
     )
     def do_show(self, sponsor: str, name: str, **options: Any) -> None:
         plain, at, number = name.rpartition("@") if "@" in name else (name, "", "")
-        template = _named(sponsor, plain)
-        version = _version(template, number) if at else template.versions.get(number=_newest(template))
+        template = _named_template(sponsor, plain)
+        version = _find_version(template, number) if at else template.versions.get(number=_newest_number(template))
         says = versions.content_of(version)
         facts = {
-            **_facts(template, version),
+            **_template_facts(template, version),
             "subject": says.subject,
             "body": says.body,
             "html": says.html,
@@ -77,13 +77,13 @@ class Command(ResourceCommand):
             "headers": dict(says.headers),
             "remark": version.remark,
         }
-        self.write_result(_shown(version), facts)
+        self.write_result(_version_as_text(version), facts)
 
     @declare_verb("all versions, and how many campaigns each has", *NAMED)
     def do_versions(self, sponsor: str, name: str, **options: Any) -> None:
-        template = _named(sponsor, name)
+        template = _named_template(sponsor, name)
         rows = list(template.versions.defer("subject", "body", "text", "headers"))
-        used = versions.uses(rows)
+        used = versions.campaign_uses(rows)
         lines = [
             {
                 "version": row.number,
@@ -106,21 +106,21 @@ class Command(ResourceCommand):
         by = Actor(shell_user())
         try:
             content = typed_content(options, channel)
-            added = versions.add(of.pk, name, channel, content, by, options["remark"], options["based_on"])
+            added = versions.add_version(of.pk, name, channel, content, by, options["remark"], options["based_on"])
         except (TemplateError, versions.TemplateRefused, versions.NewerVersion) as error:
             raise CommandError(f"nothing was stored: {error}") from None
         what = "added" if added.new else "says that already; nothing was added"
-        facts = {**_facts(added.version.template, added.version), "added": added.new}
+        facts = {**_template_facts(added.version.template, added.version), "added": added.new}
         self.write_result(f"{of.name}/{added.version}: {what}", facts)
 
     @declare_verb(
         "what two versions differ in", *NAMED, declare_argument("old", type=int), declare_argument("new", type=int)
     )
     def do_diff(self, sponsor: str, name: str, old: int, new: int, **options: Any) -> None:
-        template = _named(sponsor, name)
-        before, after = (versions.content_of(_version(template, str(number))) for number in (old, new))
-        parts = comparing.differences(before, after)
-        text = comparing.as_text(parts)
+        template = _named_template(sponsor, name)
+        before, after = (versions.content_of(_find_version(template, str(number))) for number in (old, new))
+        parts = comparing.find_differences(before, after)
+        text = comparing.comparison_as_text(parts)
         facts = {"name": name, "old": old, "new": new, "differences": text}
         self.write_result(text or f"{name}@{old} and {name}@{new} say the same", facts)
 
@@ -132,7 +132,7 @@ class Command(ResourceCommand):
         ),
     )
     def do_class(self, sponsor: str, name: str, mail_class: str, **options: Any) -> None:
-        template = _named(sponsor, name)
+        template = _named_template(sponsor, name)
         changed = versions.set_class(template, CLASSES.get(mail_class), Actor(shell_user()))
         facts = {"sponsor": template.sponsor.name, "name": template.name, "class": mail_class, "changed": changed}
         self.write_result(
@@ -141,38 +141,38 @@ class Command(ResourceCommand):
 
     @declare_verb("no new campaign can name it", *NAMED)
     def do_archive(self, sponsor: str, name: str, **options: Any) -> None:
-        template = _named(sponsor, name)
-        changed = versions.archive(template, Actor(shell_user()))
-        self._ended(template, "archived" if changed else "was archived already")
+        template = _named_template(sponsor, name)
+        changed = versions.archive_template(template, Actor(shell_user()))
+        self._write_archived(template, "archived" if changed else "was archived already")
 
     @declare_verb("it can be named again", *NAMED)
     def do_restore(self, sponsor: str, name: str, **options: Any) -> None:
-        template = _named(sponsor, name)
-        changed = versions.restore(template, Actor(shell_user()))
-        self._ended(template, "restored" if changed else "was not archived")
+        template = _named_template(sponsor, name)
+        changed = versions.restore_template(template, Actor(shell_user()))
+        self._write_archived(template, "restored" if changed else "was not archived")
 
-    def _ended(self, template: Template, what: str) -> None:
+    def _write_archived(self, template: Template, what: str) -> None:
         facts = {"sponsor": template.sponsor.name, "name": template.name, "archived": bool(template.archived_at)}
         self.write_result(f"{template.sponsor.name}/{template.name}: {what}", facts)
 
 
-def _named(sponsor: str, name: str) -> Template:
+def _named_template(sponsor: str, name: str) -> Template:
     return find_of_sponsor(Template.objects.all(), named_sponsor(sponsor), "template", name, most=KNOWN)
 
 
-def _newest(template: Template) -> int:
+def _newest_number(template: Template) -> int:
     return versions.newest_of([template])[template.pk].number
 
 
-def _version(template: Template, number: str) -> TemplateVersion:
+def _find_version(template: Template, number: str) -> TemplateVersion:
     known = number.isascii() and number.isdecimal() and len(number) < 10
     found = template.versions.filter(number=int(number)).first() if known else None
     if found is None:
-        raise CommandError(f"{template.name} has no version {number!r}; its newest is {_newest(template)}")
+        raise CommandError(f"{template.name} has no version {number!r}; its newest is {_newest_number(template)}")
     return found
 
 
-def _facts(row: Template, version: TemplateVersion) -> dict[str, Any]:
+def _template_facts(row: Template, version: TemplateVersion) -> dict[str, Any]:
     return {
         "sponsor": row.sponsor.name,
         "name": row.name,
@@ -185,7 +185,7 @@ def _facts(row: Template, version: TemplateVersion) -> dict[str, Any]:
     }
 
 
-def _shown(version: TemplateVersion) -> str:
+def _version_as_text(version: TemplateVersion) -> str:
     head = [f"{version}, by {version.made_by}, {version.made_at:%Y-%m-%d %H:%M} UTC"]
     head += [f"Remark: {version.remark}"] if version.remark else []
     head += [f"Subject: {version.subject}"] if version.subject else []

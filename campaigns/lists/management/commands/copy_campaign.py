@@ -34,7 +34,7 @@ class Command(BaseCommand):
         if options["by"] and user is None:
             raise CommandError(f"there is no user {options['by']!r}")
         try:
-            draft = copying.copy(found, options["key"] or str(uuid4()), user, options["name"] or found.name)
+            draft = copying.copy_campaign(found, options["key"] or str(uuid4()), user, options["name"] or found.name)
         except BadInput as error:
             raise CommandError(str(error)) from error
         self.stdout.write(f"draft {draft.pk}: {draft.name}, at /drafts/{draft.pk}/message/")

@@ -23,7 +23,7 @@ from campaigns.engine.routes import entries
 from campaigns.engine.sending_hours import campaign_opens_at, describe_opening
 from campaigns.lists import estimates, intake, previewing
 from campaigns.lists.content_options import add_content_options, campaign_sponsor, read_content
-from campaigns.lists.hidden_rows import HIDDEN_ROWS, hidden_rows, hint
+from campaigns.lists.hidden_rows import HIDDEN_ROWS, hidden_rows, hidden_rows_hint
 from campaigns.lists.intake import At, Hours, to_oneself
 from campaigns.lists.intake.contents import CampaignContent
 from campaigns.lists.intake.hours import parse_hours
@@ -138,35 +138,35 @@ class Command(BaseCommand):
         if options["hours_of_each"] and not options["hours"]:
             raise CommandError("--hours-of-each goes with --hours", returncode=2)
         if options["preview"] or options["preview_pdf"] or options["window"]:
-            options["preview"] = previewing.number(options)
+            options["preview"] = previewing.letters_to_show(options)
         left_out = intake.LeftOut() if options["skip_bad_rows"] else None
         try:
             with tempfile.TemporaryFile() as spool:
-                size = _spool(options["file"], spool)
+                size = _spool_input(options["file"], spool)
                 with following.bars() if size > LONG else nullcontext(_no_bar) as add:
-                    job = _accept(spool, options, add, left_out)
+                    job = _check_and_store(spool, options, add, left_out)
         except (intake.BadInput, templates.TemplateError, NotEntitled) as error:
-            raise CommandError(f"nothing was stored\n{error}{hint(error)}") from error
+            raise CommandError(f"nothing was stored\n{error}{hidden_rows_hint(error)}") from error
         if isinstance(job, tuple):
-            previewing.show(*job, options, self.stdout)
+            previewing.write_preview(*job, options, self.stdout)
             return
         if job.status == Status.READY:
             dispatcher.dispatch_ready([job.pk])
             dispatcher.notify_vendors([job.vendor_id])
             job.refresh_from_db()
-        self._tell(job, options, len(left_out or ()))
+        self._tell_result(job, options, len(left_out or ()))
 
-    def _tell(self, job: Job, options: dict[str, Any], left_out: int) -> None:
+    def _tell_result(self, job: Job, options: dict[str, Any], left_out: int) -> None:
         approval = job.paused_at is not None  # only an approval pauses a campaign just stored
         if not options["json"]:
-            if note := _about_links(job.campaign):
+            if note := _links_note(job.campaign):
                 sys.stderr.write(f"{note}\n")
             if left_out:
                 rows = count_of(left_out, "row is", "rows are")
                 self.stdout.write(f"{rows} left out: {options['skip_bad_rows']} says which, and why")
-            self.stdout.write(_sentence(job))
+            self.stdout.write(_job_sentence(job))
             if job.status in (Status.RENDERED, Status.READY):
-                self.stdout.write(estimates.of_campaign(job.campaign))
+                self.stdout.write(estimates.describe_stored_campaign(job.campaign))
         sums = following.follow([job.pk]) if options["wait"] else None
         job.refresh_from_db()
         if options["json"]:
@@ -182,7 +182,7 @@ class Command(BaseCommand):
             raise SystemExit(code)
 
 
-def _accept(
+def _check_and_store(
     file: BinaryIO, options: dict[str, Any], add: following.AddBar, left_out: intake.LeftOut | None
 ) -> Job | previewing.Looked:
     """Check and store the campaign, or only preview it.
@@ -194,7 +194,9 @@ def _accept(
         raise CommandError("--credential goes with --vendor", returncode=2)
     route = entries.named_route(sponsor, options["route"]) if options["route"] else None
     logins = (
-        entries.usable_credentials(route, sponsor) if route else [_credential(options["vendor"], options["credential"])]
+        entries.usable_credentials(route, sponsor)
+        if route
+        else [_credential_of_vendor(options["vendor"], options["credential"])]
     )
     credential, vendor = logins[0], logins[0].vendor
     entitlements.require(sponsor, credential)
@@ -202,14 +204,14 @@ def _accept(
         entitlements.choose(sponsor, vendor, options["identity"])
     topic = entitlements.about(sponsor, options["topic"], options["transactional"])
     content = read_content(options, sponsor, logins, entries.vendors_of_route(route) if route else ())
-    at, hours, deadline = _times(options, vendor)
+    at, hours, deadline = _parse_times(options, vendor)
     pauses = PauseRules(options["first"], options["bounce_limit"], options["complaint_limit"])
     name = options["name"] or ("standard input" if options["file"] == "-" else Path(options["file"]).stem)
     typed = options["region"]
     region = sponsor.phone_region if typed is None else region_of(sponsor, vendor.channel, typed)
     if hours:
-        content = replace(content, compiled=hours.with_zones(vendor.channel, content.compiled))
-    recipients: intake.Recipients = _recipients(file, vendor, content, options, add, left_out, region)
+        content = replace(content, compiled=hours.check_recipient_zones(vendor.channel, content.compiled))
+    recipients: intake.Recipients = _check_recipient_list(file, vendor, content, options, add, left_out, region)
     named: int | None = class_named(options["mail_class"])
     if named is None and content.version:
         named = content.version.template.mail_class
@@ -223,14 +225,14 @@ def _accept(
             "quotas": [str(one.sentence) for one in admission.foresee([work])],
             "floor": str(warn_of_floor(mail_class, vendor.name, vendor.floor)),
         }
-        return previewing.look(content, logins, campaign, recipients, options, notes)
+        return previewing.preview_campaign(content, logins, campaign, recipients, options, notes)
     files = content.files
     if options["test_to"]:
         normal = intake.AddressReader(vendor.channel, region, is_for_sending=True)
-        recipients = to_oneself.addressed(options["test_to"], recipients, normal, content.compiled)
+        recipients = to_oneself.address_first_letter(options["test_to"], recipients, normal, content.compiled)
         files = files and files.of(recipients)
         name, at, hours = f"{to_oneself.NAME}{name}", "now", None
-    return intake.accept(
+    return intake.store_campaign(
         sponsor=sponsor,
         credential=credential,
         name=name,
@@ -257,7 +259,7 @@ def _accept(
     )
 
 
-def _recipients(
+def _check_recipient_list(
     file: BinaryIO,
     vendor: Vendor,
     content: CampaignContent,
@@ -282,15 +284,17 @@ def _recipients(
         )
     finally:
         if target and left_out:
-            _write(table, left_out, target)
+            _write_left_out(table, left_out, target)
 
 
 def _tell_about(table: intake.Table, options: dict[str, Any]) -> None:
     """Say what a spreadsheet hides, and what is not given as it is shown there. Raises BadInput."""
     table.require_choice()
-    if table.hidden:
+    if table.hidden_rows:
         done = "left out" if options["hidden_rows"] == HIDDEN_ROWS[1] else "sent, too"
-        rows = count_of(len(table.hidden), "hidden row of the spreadsheet is", "hidden rows of the spreadsheet are")
+        rows = count_of(
+            len(table.hidden_rows), "hidden row of the spreadsheet is", "hidden rows of the spreadsheet are"
+        )
         sys.stderr.write(f"{rows} {done}\n")
     for kind, examples in table.examples.items():
         value = next(iter(examples.values()))
@@ -301,7 +305,7 @@ def _tell_about(table: intake.Table, options: dict[str, Any]) -> None:
         sys.stderr.write(f"{SAID[kind]} ({columns}): not as the spreadsheet shows them, but like {value}\n")
 
 
-def _write(table: intake.Table, left_out: intake.LeftOut, target: Path) -> None:
+def _write_left_out(table: intake.Table, left_out: intake.LeftOut, target: Path) -> None:
     try:
         # spreadsheets recognise UTF-8 by its byte order mark
         with target.open("x", encoding="utf-8-sig", newline="") as file:
@@ -314,7 +318,7 @@ def _no_bar(label: str, total: int) -> following.Bar:
     return lambda done, said="": None
 
 
-def _spool(name: str, spool: BinaryIO) -> int:
+def _spool_input(name: str, spool: BinaryIO) -> int:
     """Make a copy that can be read twice, unlike a pipe, and cannot change meanwhile; return its size."""
     try:
         if name == "-":
@@ -327,7 +331,7 @@ def _spool(name: str, spool: BinaryIO) -> int:
     return spool.tell()
 
 
-def _times(options: dict[str, Any], vendor: Vendor) -> tuple[At, Hours | None, datetime | None]:
+def _parse_times(options: dict[str, Any], vendor: Vendor) -> tuple[At, Hours | None, datetime | None]:
     at = parse_at(options["at"])
     zone, each = options["time_zone"] or vendor.time_zone, options["hours_of_each"]
     hours = parse_hours(options["hours"], zone, each) if options["hours"] else None
@@ -336,7 +340,7 @@ def _times(options: dict[str, Any], vendor: Vendor) -> tuple[At, Hours | None, d
     return at, hours, deadline
 
 
-def _credential(slug: str, name: str | None) -> Credential:
+def _credential_of_vendor(slug: str, name: str | None) -> Credential:
     """Return the vendor's credential of that name; without a name its only one, or the one called default."""
     vendor = arguments.find_vendor(slug)
     if name:
@@ -349,14 +353,14 @@ def _credential(slug: str, name: str | None) -> Credential:
     return found
 
 
-def _about_links(campaign: Campaign) -> str:
+def _links_note(campaign: Campaign) -> str:
     bulk = campaign.is_bulk and campaign.credential.vendor.channel == "email"
     if not bulk or settings.PUBLIC_URL:
         return ""
     return "Its mails have no link with which to unsubscribe, as large providers ask: PUBLIC_URL is not set"
 
 
-def _sentence(job: Job) -> str:
+def _job_sentence(job: Job) -> str:
     waits = {Status.RENDERED: "waits for the nightly dispatch", Status.READY: f"waits until {job.not_before}"}
     opening = campaign_opens_at(job.campaign, timezone.now())
     stopped = following.why_paused([job.pk])
@@ -365,7 +369,7 @@ def _sentence(job: Job) -> str:
     state = waits.get(Status(job.status), going)
     recipients = count_of(job.size, "recipient")
     if job.paused_at:
-        state = approval_rules.bars(job.campaign_id)
+        state = approval_rules.bar_reason(job.campaign_id)
     if job.wait_after:
         state += f", and waits after its first {job.wait_after:,} for resume_job {job.pk}"
     if job.suppressed:

@@ -68,10 +68,12 @@ class Command(ResourceCommand):
         may = {"yes": True, "no": False, None: None}[options["transactional"]]
         typed = {"language": options["language"], "phone_region": options["region"], "may_be_transactional": may}
         typed |= {"time_zone": options["time_zone"]}
-        wanted = {field: value for field, value in typed.items() if value is not None} | _hours(options["quiet_hours"])
-        wanted |= _above(options["approval_above"])
+        wanted = {field: value for field, value in typed.items() if value is not None} | _parse_quiet_hours(
+            options["quiet_hours"]
+        )
+        wanted |= _parse_approval_above(options["approval_above"])
         for name in ("complaint_warning", "complaint_limit"):
-            wanted |= _percent(name, options[name])
+            wanted |= _parse_percent(name, options[name])
         if not wanted:
             names = "--language, --region, --transactional, --quiet-hours, --time-zone, --approval-above, --complaint-*"
             raise CommandError(f"say what is to be changed: {names}", returncode=2)
@@ -85,7 +87,7 @@ class Command(ResourceCommand):
         self.write_row(row, "changed" if changed else "already so")
 
 
-def _hours(text: str | None) -> dict[str, Any]:
+def _parse_quiet_hours(text: str | None) -> dict[str, Any]:
     """Return the quiet hours' fields as typed; empty if not given."""
     if not text:
         return {} if text is None else {"quiet_from": None, "quiet_to": None}
@@ -96,7 +98,7 @@ def _hours(text: str | None) -> dict[str, Any]:
     return {"quiet_from": hours.start, "quiet_to": hours.end}
 
 
-def _above(text: str | None) -> dict[str, Any]:
+def _parse_approval_above(text: str | None) -> dict[str, Any]:
     if not text:
         return {} if text is None else {"approval_above": None}
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
@@ -104,7 +106,7 @@ def _above(text: str | None) -> dict[str, Any]:
     return {"approval_above": int(text)}
 
 
-def _percent(name: str, text: str | None) -> dict[str, Any]:
+def _parse_percent(name: str, text: str | None) -> dict[str, Any]:
     if not text:
         return {} if text is None else {name: None}
     with suppress(ValueError):

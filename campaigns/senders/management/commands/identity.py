@@ -109,7 +109,7 @@ class Command(ResourceCommand):
             key = _read(options["key_file"]) if options["key_file"] else dkim.new_private_key()
             wanted = {"dkim_domain": domain, "dkim_selector": options["selector"], "secret": {"private_key": key}}
             row, _ = _stored(row, wanted)
-        known = row.dkim
+        known = row.dkim_key
         if known is None:
             raise CommandError(f"{row} has no key: make one with --selector NAME", returncode=2)
         where, record = f"{known.selector}._domainkey.{known.domain}", dkim.dns_record(known)

@@ -13,8 +13,8 @@ from django.core.management.base import BaseCommand, CommandError
 
 from campaigns.doors.sponsors import named_sponsor, region_of
 from campaigns.lists import intake
-from campaigns.lists.hidden_rows import HIDDEN_ROWS, hidden_rows, hint
-from campaigns.lists.intake.suppression_file import SuppressionFile, read_time, topic_of, write
+from campaigns.lists.hidden_rows import HIDDEN_ROWS, hidden_rows, hidden_rows_hint
+from campaigns.lists.intake.suppression_file import SuppressionFile, read_time, topic_of, write_suppressions
 from campaigns.models import Job, Message, Sponsor, Suppression, Topic
 from campaigns.suppression import lists, suppressing
 from campaigns.suppression.lists import NewSuppression
@@ -87,7 +87,7 @@ class Command(BaseCommand):
         try:
             getattr(self, f"do_{options['verb']}")(**options)
         except (intake.BadInput, ValueError) as error:
-            raise CommandError(f"nothing was changed\n{error}{hint(error)}") from error
+            raise CommandError(f"nothing was changed\n{error}{hidden_rows_hint(error)}") from error
 
     def do_add(self, **options: Any) -> None:
         new = _default(options, _topics(options))
@@ -107,7 +107,7 @@ class Command(BaseCommand):
             )
 
     def do_export(self, **options: Any) -> None:
-        write(suppressing.held().filter(sponsor=_whose(options), channel=options["channel"]), self.stdout)
+        write_suppressions(suppressing.held().filter(sponsor=_whose(options), channel=options["channel"]), self.stdout)
 
     def do_check(self, **options: Any) -> None:
         normal, whose = _normal(options), _whose(options)
