@@ -56,7 +56,7 @@ def rate(messages: int, compared: bool) -> float:
             spent = time.perf_counter() - began
             console.print(f"compared {messages:,} recipients in {spent:.2f} s")
             fresh = (NewSuppression(f"{job.pk}-{n}@example.com", "unsubscribed") for n in range(NEWER))
-            lists.add(None, "email", fresh)
+            lists.add_suppressions(None, "email", fresh)
         dispatcher.dispatch_ready([job.pk])
         with Installation().workers():
             notify_vendors([job.vendor_id])

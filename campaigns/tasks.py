@@ -191,7 +191,7 @@ def notify_webhooks(eta: datetime | None = None) -> None:
 def deliver_webhooks() -> None:
     """Post the due events, and notify for those due soon."""
     delivery.deliver_due(_is_stopping)
-    if (due := delivery.next_due()) and due < timezone.now() + SOON:
+    if (due := delivery.find_next_call()) and due < timezone.now() + SOON:
         notify_webhooks(eta=due)
 
 
@@ -201,7 +201,7 @@ def sweep_sessions() -> None:
     for session_id in writer.left_behind():
         _notify(consume_session, str(session_id), expires=60)
     delivery.give_up()
-    if (due := delivery.next_due()) and due <= timezone.now():
+    if (due := delivery.find_next_call()) and due <= timezone.now():
         notify_webhooks()
 
 

@@ -20,7 +20,7 @@ admin.site.disable_action("delete_selected")  # rows are deleted one by one, on 
 handler500 = "mailhub.failed_pages.show"
 urlpatterns = [
     path("api/v1/", api.urls),  # first, since most requests are for the API
-    path("unsubscribe/<str:token>", unsubscribe.page),
+    path("unsubscribe/<str:token>", unsubscribe.unsubscribe_page),
     path("language/", set_language, name="language"),
     path("admin/", include(operations.urls())),
     path("admin/", admin.site.urls),

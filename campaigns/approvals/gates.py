@@ -14,7 +14,7 @@ from vendors.models import Credential, Vendor
 
 
 def may_go() -> Q:
-    return entitlements.may_go()
+    return entitlements.may_go_now()
 
 
 def may_resume() -> Q:
@@ -27,7 +27,7 @@ def waits_for_approval(campaign: Campaign) -> bool:
 
 def may_use(sponsor: Sponsor, credential: Credential) -> bool:
     try:
-        entitlements.require(sponsor, credential)
+        entitlements.require_entitlement(sponsor, credential)
     except NotEntitled:
         return False
     return True
@@ -38,7 +38,7 @@ def refuse_classes(asked: Sequence[tuple[int, Credential, int, int]]) -> list[st
 
 
 def open_moves(sponsor_id: int, credentials: Collection[Credential]) -> MoveQuotas:
-    return admission.open_moves(sponsor_id, [(one.vendor_id, one.pk) for one in credentials])
+    return admission.open_vendor_quotas(sponsor_id, [(one.vendor_id, one.pk) for one in credentials])
 
 
 def refuse_moves(asked: Sequence[tuple[int, Credential, int]]) -> list[str]:
@@ -46,11 +46,11 @@ def refuse_moves(asked: Sequence[tuple[int, Credential, int]]) -> list[str]:
 
 
 def needs_identity(vendor: Vendor) -> bool:
-    return entitlements.needs_identity(vendor)
+    return entitlements.adapter_needs_identity(vendor)
 
 
 def hold_back(job_ids: Collection[int], now: datetime) -> Collection[int]:
-    return admission.hold_back(job_ids, now)
+    return admission.hold_jobs_back(job_ids, now)
 
 
 def held_by_quotas(job_ids: Collection[int], now: datetime) -> Collection[int]:

@@ -27,7 +27,7 @@ from campaigns.engine.ports import NotEntitled
 from campaigns.lists import intake
 from campaigns.lists.intake import BadInput
 from campaigns.models import Campaign, Entitlement, Identity, InboundMessage, RecipientAnswer, Suppression
-from campaigns.senders.entitlements import require
+from campaigns.senders.entitlements import require_entitlement
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
 from campaigns.texts.phone_numbers import e164, region_of
@@ -166,7 +166,7 @@ def _obey_command(vendor: Vendor, row: InboundMessage, credentials: Sequence[int
             )
             for sponsor in sponsors_concerned(vendor, row, credentials):
                 restarted = _has_sent_command(row, sponsor, Command.START, Q(written_at__gt=row.written_at))
-                if not restarted and lists.add(sponsor, Vendor.Channel.SMS, [new]):
+                if not restarted and lists.add_suppressions(sponsor, Vendor.Channel.SMS, [new]):
                     day_counts.count_unsubscribed(sponsor)
         case Command.START:
             held = [
@@ -174,7 +174,7 @@ def _obey_command(vendor: Vendor, row: InboundMessage, credentials: Sequence[int
                 for sponsor in sponsors_concerned(vendor, row, credentials)
                 for id in _suppressions_to_lift(vendor, row, sponsor)
             ]
-            lists.lift(held)
+            lists.lift_suppressions(held)
         case Command.HELP:
             return _answer_help(vendor, row, credentials)
     return None
@@ -210,7 +210,7 @@ def _suppressions_to_lift(vendor: Vendor, row: InboundMessage, sponsor_id: int) 
     """Return the suppressions that START lifts: older ones by STOP; without an identity, those by the same number."""
     if _has_sent_command(row, sponsor_id, Command.STOP, Q(written_at__gte=row.written_at)):
         return []
-    of = lists.of_addresses(Vendor.Channel.SMS, [row.sender], sponsor_id)
+    of = lists.ids_of_addresses(Vendor.Channel.SMS, [row.sender], sponsor_id)
     found = Suppression.objects.filter(pk__in=of, reason=Suppression.Reason.STOP, since__lte=row.written_at)
     if row.sponsor_id is None:
         found = found.filter(source=_suppression_source(vendor, row))
@@ -254,7 +254,7 @@ def _credential_for_answer(identity: Identity, vendor: Vendor, credentials: Sequ
     found = list(rows.filter(pk__in=credentials) if credentials else rows)
     for credential in found:
         if credential.name == "default" or len(found) == 1:
-            require(identity.sponsor, credential)
+            require_entitlement(identity.sponsor, credential)
             return credential
     raise NotEntitled(Said("%(vendor)s has no credential called default", vendor=vendor.slug))
 

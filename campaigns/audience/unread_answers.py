@@ -53,7 +53,7 @@ def treat_as_stop(answer_id: int, by: Actor) -> bool:
     source = Said(SOURCE, answer=str(row.pk), person=by.name)
     new = NewSuppression(row.sender, REASONS[row.channel].value, source, row.written_at)
     for sponsor in sponsors:
-        if lists.add(sponsor, row.channel, [new]):
+        if lists.add_suppressions(sponsor, row.channel, [new]):
             day_counts.count_unsubscribed(sponsor)
     _store_decision(row, RecipientAnswer.Outcome.STOP, by, Said(gettext_noop("treated as stop")))
     return True

@@ -11,7 +11,7 @@ MOST_BYTES = 1_000_000  # of a body
 SECONDS = 10  # for a sender to say something
 
 
-def listen(port: int, secrets: Sequence[str], tell: Callable[[str], None]) -> HTTPServer:
+def listen_for_events(port: int, secrets: Sequence[str], tell: Callable[[str], None]) -> HTTPServer:
     """Return a server on 127.0.0.1 that tells a line about each event. Port 0: any free one.
 
     secrets: those that may have signed; none: signatures are not checked.
@@ -23,7 +23,7 @@ def listen(port: int, secrets: Sequence[str], tell: Callable[[str], None]) -> HT
         def do_POST(self) -> None:
             size = int(self.headers.get("Content-Length") or 0)
             body = self.rfile.read(min(size, MOST_BYTES))
-            status, line = _judge({name.lower(): value for name, value in self.headers.items()}, body, secrets)
+            status, line = _judge_post({name.lower(): value for name, value in self.headers.items()}, body, secrets)
             self.send_response(status)
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -35,7 +35,7 @@ def listen(port: int, secrets: Sequence[str], tell: Callable[[str], None]) -> HT
     return HTTPServer(("127.0.0.1", port), EventReceiver)
 
 
-def take(server: HTTPServer, most: int) -> None:
+def take_posts(server: HTTPServer, most: int) -> None:
     """Take this many posts; 0: until Ctrl-C."""
     with server:
         taken = 0
@@ -44,7 +44,7 @@ def take(server: HTTPServer, most: int) -> None:
             taken += 1
 
 
-def _judge(headers: dict[str, str], body: bytes, secrets: Sequence[str]) -> tuple[int, str]:
+def _judge_post(headers: dict[str, str], body: bytes, secrets: Sequence[str]) -> tuple[int, str]:
     """Return the status of the answer, and the line about the event."""
     try:
         event = json.loads(body)

@@ -17,19 +17,19 @@ log = logging.getLogger(__name__)
 def campaign_paused(campaign: Campaign) -> None:
     sessions = Session.objects.filter(job__campaign=campaign.pk).select_related("job").defer("answer", "fingerprint")
     for session in sessions:
-        events.paused(session, campaign)
+        events.store_pause_calls(session, campaign)
 
 
 def reports_changed(changes: Sequence[ReportChange]) -> list[int]:
-    return events.report(changes)
+    return events.store_report_calls(changes)
 
 
 def complaints_came(complaints: Sequence[Complaint]) -> list[int]:
-    return events.complained(complaints)
+    return events.store_complaint_calls(complaints)
 
 
 def swept() -> None:
     accounts.sum_up()
     day_counts.sum_up()
-    for alarm in streams.alarms(streams.of_vendors()):
+    for alarm in streams.late_alarms(streams.streams_of_vendors()):
         alarms.NOT_SENT.log(log, alarm)

@@ -134,7 +134,7 @@ class CampaignAdmin(Scoped):
             return queryset.filter(pk=int(term[:18])), False
         if not term:
             return queryset, False
-        named = campaign_names.newest(term, sponsor_ids_of(request.user), MOST_FOUND)
+        named = campaign_names.newest_campaigns(term, sponsor_ids_of(request.user), MOST_FOUND)
         if named.common or len(named.ids) >= MOST_FOUND:
             self.message_user(request, _(campaign_names.COMMON), messages.WARNING)
         return queryset.filter(pk__in=named.ids), False

@@ -86,10 +86,10 @@ class Estimate:
     def describe_time(self, now: datetime) -> str:
         """Say when its first and last call would be, were it sent now, or why nobody can know."""
         if self.end.obstacle:
-            return _("no end: %(why)s") % {"why": self.end.obstacle.for_owner}
+            return _("no end: %(why)s") % {"why": self.end.obstacle.reason_for_owner}
         if not self.end.ends_at:
             return _("were it sent now, the first would go out at once, and the rest as fast as the vendor answers")
-        calls = {"first": eta.about(self.start.ends_at, now), "last": eta.about(self.end.ends_at, now)}
+        calls = {"first": eta.format_about(self.start.ends_at, now), "last": eta.format_about(self.end.ends_at, now)}
         if calls["first"] == calls["last"]:
             return _("were it sent now, it would go out %(first)s") % calls
         return _("were it sent now, the first would go out %(first)s, the last %(last)s") % calls
@@ -335,9 +335,9 @@ async def _weigh_in_time(adapter: Adapter, letters: Iterable[Letter | None], sec
 def _forecast_calls(login: Any, units: int, sponsor_id: int | None, mail_class: int) -> tuple[Eta, Eta]:
     """Forecast the first and last call for these units of a sponsor, after its own that wait at the vendor now."""
     now = timezone.now()
-    queue = queues.of_vendors([login.vendor_id], now)[login.vendor_id]
+    queue = queues.queues_of_vendors([login.vendor_id], now)[login.vendor_id]
     sizes = 1, math.ceil(units / queue.each)
-    first, last = (eta.of_batch(queue, login.pk, sponsor_id, 0, many, now, mail_class) for many in sizes)
+    first, last = (eta.forecast_batch(queue, login.pk, sponsor_id, 0, many, now, mail_class) for many in sizes)
     return first, last
 
 

@@ -141,7 +141,7 @@ def _retry(job_id: int, revision: int | None, expired: bool, by: Actor | None, r
     rest = job.remaining - job.remaining_suppressed if job.is_parent else 0
     if not ready and not rest:
         return JobDecision(job_id, Verdict.ALREADY, _nothing_again(job, leaves))
-    if why := entitlements.held([*ready, *([job_id] if rest else [])]):
+    if why := entitlements.find_held_reason([*ready, *([job_id] if rest else [])]):
         transaction.set_rollback(True)  # undo the freeing of messages
         return JobDecision(job_id, Verdict.BUSY, Said(gettext_noop("job %(job)s is %(why)s"), job=str(job_id), why=why))
     if refused := _over_quota(job, sum(freed.values()) + rest):
@@ -257,7 +257,11 @@ def _dispatch(job_id: int, by: Actor, reason: str, revision: int | None) -> JobD
         return decisions.stale_decision(job_id)
     gone = dispatcher.dispatch_these([job_id])
     if not gone.jobs:
-        why = entitlements.held([job_id]) or approval_rules.bar_reason(job.campaign_id) or _held_by_quota(job_id)
+        why = (
+            entitlements.find_held_reason([job_id])
+            or approval_rules.bar_reason(job.campaign_id)
+            or _held_by_quota(job_id)
+        )
         form = (
             gettext_noop("job %(job)s is %(why)s") if why else gettext_noop("job %(job)s waits for its time to be sent")
         )

@@ -165,7 +165,7 @@ def _let_go(found: Approval, by: str) -> str:
         stays = gettext_noop("it stays paused, as %(name)s has paused it: %(why)s")
         return Said(stays, name=campaign.paused_by or Said(gettext_noop("somebody")), why=why)
     live = dict(decisions.called_next(campaign.pk).values_list("pk", "vendor"))
-    if held := entitlements.held(live):
+    if held := entitlements.find_held_reason(live):
         pauses.stay_paused(campaign.pk, Said(gettext_noop("approved by %(name)s; %(why)s"), name=by, why=held))
         return Said(gettext_noop("it stays paused, %(why)s"), why=held)
     pauses.resume_campaign(campaign.pk, rates.accepted_rates(campaign))

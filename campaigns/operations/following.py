@@ -83,9 +83,9 @@ def _said(ids: list[int], sums: Progress) -> str:
     counts = f"{sums.size - sums.open_messages:,} of {sums.size:,}"
     if len(ids) != 1 or not sys.stderr.isatty():
         return counts
-    rows = list(eta.described(Job.objects.filter(pk__in=ids)))
+    rows = list(eta.select_related_rows(Job.objects.filter(pk__in=ids)))
     now = timezone.now()
-    forecasts = eta.of_jobs(rows, progress_of_jobs(rows), now).values()
+    forecasts = eta.forecast_jobs(rows, progress_of_jobs(rows), now).values()
     texts = (
         text for one in forecasts for text in (one.next, one.stays, one.ends, one.describe_ahead(now, is_operator=True))
     )
@@ -94,11 +94,11 @@ def _said(ids: list[int], sums: Progress) -> str:
 
 def why_paused(job_ids: Iterable[int]) -> str:
     """Return why nothing more is called until somebody acts, and what to do; "" if that does not hold."""
-    jobs = list(eta.described(Job.objects.filter(pk__in=list(job_ids))))
+    jobs = list(eta.select_related_rows(Job.objects.filter(pk__in=list(job_ids))))
     sums = progress_of_jobs(jobs)
     if not sum(sums.values(), start=Progress()).paused:
         return ""
-    found = eta.of_jobs(jobs, sums, timezone.now()).values()
+    found = eta.forecast_jobs(jobs, sums, timezone.now()).values()
     reasons = (f"{one.next} ({one.remedy.command})" if one.remedy and one.remedy.command else one.next for one in found)
     return "; ".join(dict.fromkeys(filter(None, reasons)))
 

@@ -69,9 +69,10 @@ def resume(job_ids: Iterable[int], by: Actor | str, reason: str = "", revision: 
     """Resume paused campaigns, also those that wait after their first messages; others stay unchanged.
 
     Only uncalled messages go on. Until its first messages are sent, a campaign still waits after them. It stays paused
-    if it lacks its approval, or while its sponsor may not send it (approval_rules.bar_reason, entitlements.held). A
-    campaign that paused itself does so again only if its rates get worse than now. by, revision: as in actions.stop;
-    with a revision, a repeat cannot end a later pause, such as the one after the first N.
+    if it lacks its approval, or while its sponsor may not send it (approval_rules.bar_reason,
+    entitlements.find_held_reason). A campaign that paused itself does so again only if its rates get worse than now.
+    by, revision: as in actions.stop; with a revision, a repeat cannot end a later pause, such as the one after the
+    first N.
     """
     return [_resume(job_id, by, reason, revision) for job_id in dict.fromkeys(job_ids)]
 
@@ -91,7 +92,7 @@ def _resume(job_id: int, by: Actor | str, reason: str, revision: int | None) -> 
             job_id, Verdict.BUSY, Said(gettext_noop("job %(job)s's campaign: %(why)s"), job=str(job_id), why=why)
         )
     live = dict(decisions.called_next(job.campaign_id).values_list("pk", "vendor"))
-    if why := entitlements.held(live):
+    if why := entitlements.find_held_reason(live):
         return JobDecision(job_id, Verdict.BUSY, Said(gettext_noop("job %(job)s is %(why)s"), job=str(job_id), why=why))
     pauses.resume_campaign(job.campaign_id, rates.accepted_rates(job.campaign))
     transaction.on_commit(lambda: dispatcher.notify_vendors(set(live.values())))

@@ -92,7 +92,7 @@ ORDER BY d.month DESC, s.name, v.slug, p.currency
 """
 
 
-def of_months(
+def accounts_of_months(
     first: date, last: date, sponsors: Sequence[int] | None = None, vendors: Sequence[str] | None = None
 ) -> list[MonthCost]:
     """Return the accounts from the month of `first` to that of `last`, newest first.
@@ -104,21 +104,21 @@ def of_months(
         raise ValueError(Said("ask for 1 to %(count)s months, the first one first", count=str(MOST_MONTHS)))
     ids = None if sponsors is None else list(sponsors)
     slugs = None if vendors is None else list(vendors)
-    asked = {"since": first.replace(day=1), "until": after(last), "sponsors": ids, "vendors": slugs}
+    asked = {"since": first.replace(day=1), "until": month_after(last), "sponsors": ids, "vendors": slugs}
     with connection.cursor() as cursor:
         cursor.execute(ACCOUNTS, asked)
         return [MonthCost(*row) for row in cursor.fetchall()]
 
 
-def after(month: date) -> date:
+def month_after(month: date) -> date:
     """Return the first day of the next month."""
     return date(month.year + month.month // 12, month.month % 12 + 1, 1)
 
 
-def last_year() -> tuple[date, date]:
+def past_twelve_months() -> tuple[date, date]:
     """Return the first day and today of the twelve months that end with this one (UTC)."""
     today = prices.pricing_day()
-    return after(date(today.year - 1, today.month, 1)), today
+    return month_after(date(today.year - 1, today.month, 1)), today
 
 
 def parse_month(text: str) -> date:
@@ -132,7 +132,7 @@ def parse_month(text: str) -> date:
     return found
 
 
-def totals(accounts: Iterable[MonthCost]) -> dict[str, Decimal]:
+def sum_by_currency(accounts: Iterable[MonthCost]) -> dict[str, Decimal]:
     """Return the sum of the amounts by currency."""
     sums: dict[str, Decimal] = {}
     for one in accounts:
@@ -144,7 +144,7 @@ def totals(accounts: Iterable[MonthCost]) -> dict[str, Decimal]:
 COLUMNS = ("month", "sponsor", "vendor", "messages", "units", "currency", "amount", "in_doubt", "in_doubt_amount")
 
 
-def facts(account: MonthCost) -> dict[str, Any]:
+def account_facts(account: MonthCost) -> dict[str, Any]:
     """Return an account for programs; amounts are texts, because JSON numbers would be rounded."""
     amounts = [
         None if one is None else prices.format_digits(one, account.currency)
@@ -168,11 +168,11 @@ def write_csv(accounts: Iterable[MonthCost], file: TextIO) -> None:
     writer = csv.DictWriter(file, COLUMNS)
     writer.writeheader()
     for one in accounts:
-        row = facts(one)
+        row = account_facts(one)
         writer.writerow(row | {name: harmless(row[name]) for name in ("sponsor", "vendor")})
 
 
-def so_far(jobs: Iterable[Any]) -> str:
+def cost_so_far(jobs: Iterable[Any]) -> str:
     """Return the cost of a campaign's jobs with their `sums`: 3,150 SMS segments, about 23.63 EUR at today's price.
 
     It is of what vendors have accepted. Empty if nothing is known. It is an estimate, because the units of refused

@@ -35,7 +35,7 @@ class CostAdmin(Scoped):
         if set(request.GET) - {*ASKED, "csv"}:
             raise PermissionDenied  # Django's look-ups, order and search are not available here
         asked = {name: request.GET.get(name, "")[:100] for name in ASKED}
-        found = self._found(request, asked)
+        found = self._accounts_found(request, asked)
         if "csv" in request.GET:
             headers = {"Content-Disposition": 'attachment; filename="costs.csv"'}
             answer = HttpResponse("\ufeff", content_type="text/csv; charset=utf-8", headers=headers)
@@ -48,7 +48,9 @@ class CostAdmin(Scoped):
             "rows": found[:MOST_ROWS],
             "all": len(found),
             "more": len(found) > MOST_ROWS,
-            "totals": [prices.format_amount(value, currency) for currency, value in accounts.totals(found).items()],
+            "totals": [
+                prices.format_amount(value, currency) for currency, value in accounts.sum_by_currency(found).items()
+            ],
             "unpriced": sum(one.messages for one in found if one.amount is None),
             "asked": asked,
             "sponsors": Sponsor.objects.of_sponsors(sponsors_of(request.user)).only("name")[:MOST_CHOICES],
@@ -57,7 +59,7 @@ class CostAdmin(Scoped):
         }
         return TemplateResponse(request, "admin/campaigns/costs.html", context)
 
-    def _found(self, request: HttpRequest, asked: dict[str, str]) -> list[MonthCost]:
+    def _accounts_found(self, request: HttpRequest, asked: dict[str, str]) -> list[MonthCost]:
         """Return the accounts of the viewer's sponsors; an invalid month falls back to the default, with a message."""
         mine = sponsor_ids_of(request.user)
         sponsor = asked["sponsor"]
@@ -65,11 +67,11 @@ class CostAdmin(Scoped):
             chosen = int(sponsor[:18])
             mine = [chosen] if mine is None or chosen in mine else []
         vendors = [asked["vendor"]] if asked["vendor"] else None
-        first, last = accounts.last_year()
+        first, last = accounts.past_twelve_months()
         try:
             first = accounts.parse_month(asked["from"]) if asked["from"] else first
             last = accounts.parse_month(asked["to"]) if asked["to"] else last
-            return accounts.of_months(first, last, mine, vendors)
+            return accounts.accounts_of_months(first, last, mine, vendors)
         except ValueError as error:
             messages.error(request, show(str(error)))
-            return accounts.of_months(*accounts.last_year(), mine, vendors)
+            return accounts.accounts_of_months(*accounts.past_twelve_months(), mine, vendors)

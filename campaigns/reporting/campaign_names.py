@@ -49,7 +49,7 @@ class CampaignsNamed:
     common: bool
 
 
-def newest(text: str, sponsors: list[int] | None, most: int, before: int | None = None) -> CampaignsNamed:
+def newest_campaigns(text: str, sponsors: list[int] | None, most: int, before: int | None = None) -> CampaignsNamed:
     """Return up to `most` campaigns of these sponsors (None: of all), older than `before` if given."""
     pattern = text.lower().replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_") + "%"
     params: dict[str, Any] = {

@@ -133,7 +133,7 @@ class CampaignsPage:
     waiting: Sequence[Campaign] = ()
 
 
-def page(sponsors: list[int] | None, asked: CampaignQuery, needs: Needs | None = None) -> CampaignsPage:
+def page_of_campaigns(sponsors: list[int] | None, asked: CampaignQuery, needs: Needs | None = None) -> CampaignsPage:
     """Return a page. sponsors: whose campaigns the viewer may see; None: all.
 
     For a state, only its newest jobs are searched. needs: what to look for that waits for the viewer, of all these
@@ -145,13 +145,13 @@ def page(sponsors: list[int] | None, asked: CampaignQuery, needs: Needs | None =
     params = {"sponsors": mine, "before": asked.before, "most": ON_A_PAGE + 1, "newest": NEWEST}
     common = False
     if asked.state:
-        ids = _narrowed(_of_state(asked.state, params), asked)
+        ids = _narrow_found(_ids_in_state(asked.state, params), asked)
     elif asked.q:
-        named = campaign_names.newest(asked.q, mine, ON_A_PAGE + 1, asked.before)
+        named = campaign_names.newest_campaigns(asked.q, mine, ON_A_PAGE + 1, asked.before)
         ids, common = named.ids, named.common
     else:
-        ids = _ids(NEWEST_OF_ALL if mine is None else NEWEST_OF_SPONSORS, params)
-    wait = _waiting(sponsors, needs) if needs else {}
+        ids = _fetch_ids(NEWEST_OF_ALL if mine is None else NEWEST_OF_SPONSORS, params)
+    wait = _needs_by_campaign(sponsors, needs) if needs else {}
     light = Campaign.objects.select_related("sponsor").only(*SHOWN)
     rows = {row.pk: row for row in light.filter(pk__in={*ids, *wait}).order_by("-id")}
     found = [row for pk, row in rows.items() if pk in ids]  # without those deleted meanwhile
@@ -162,7 +162,7 @@ def page(sponsors: list[int] | None, asked: CampaignQuery, needs: Needs | None =
     return CampaignsPage(found[:ON_A_PAGE], before, common, waiting)
 
 
-def _narrowed(found: list[int], asked: CampaignQuery) -> list[int]:
+def _narrow_found(found: list[int], asked: CampaignQuery) -> list[int]:
     ids = sorted({pk for pk in found if not asked.before or pk < asked.before}, reverse=True)
     if asked.q:
         named = Campaign.objects.filter(pk__in=ids, name__istartswith=asked.q).order_by("-id")
@@ -170,24 +170,24 @@ def _narrowed(found: list[int], asked: CampaignQuery) -> list[int]:
     return ids[: ON_A_PAGE + 1]
 
 
-def _waiting(sponsors: list[int] | None, needs: Needs) -> dict[int, str]:
+def _needs_by_campaign(sponsors: list[int] | None, needs: Needs) -> dict[int, str]:
     """Return what each campaign waits for, by its id: the first of settles, resumes, approves."""
     params = {"sponsors": sponsors, "newest": needs.most, "user": needs.user, "name": needs.name}
     found: dict[int, str] = {}
     if needs.settles:
-        doubtful = _ids(f"{IN_DOUBT} LIMIT {needs.most}", params | {"newest": NEWEST})
+        doubtful = _fetch_ids(f"{IN_DOUBT} LIMIT {needs.most}", params | {"newest": NEWEST})
         found |= dict.fromkeys(doubtful, "settles")
     if needs.resumes:
-        found |= dict.fromkeys(_ids(RESUMABLE, params), "resumes")
+        found |= dict.fromkeys(_fetch_ids(RESUMABLE, params), "resumes")
     if needs.approves:
-        found |= dict.fromkeys(_ids(UNAPPROVED, params), "approves")
+        found |= dict.fromkeys(_fetch_ids(UNAPPROVED, params), "approves")
     return found
 
 
-def _of_state(state: str, params: dict[str, Any]) -> list[int]:
+def _ids_in_state(state: str, params: dict[str, Any]) -> list[int]:
     if state == "paused":
-        return [*_ids(PAUSED, params), *_ids(HELD, params | {"called": CALLED_OR_CUT})]
-    found = _ids({"attention": IN_DOUBT, **BY_STATUS}[state], params)
+        return [*_fetch_ids(PAUSED, params), *_fetch_ids(HELD, params | {"called": CALLED_OR_CUT})]
+    found = _fetch_ids({"attention": IN_DOUBT, **BY_STATUS}[state], params)
     return [*found, *_cut_short(params["sponsors"])] if state == "stopped" else found
 
 
@@ -204,7 +204,7 @@ def _cut_short(sponsors: list[int] | None) -> list[int]:
     return [campaign for found in rows for campaign in found]
 
 
-def _ids(statement: str, params: dict[str, Any]) -> list[int]:
+def _fetch_ids(statement: str, params: dict[str, Any]) -> list[int]:
     with connection.cursor() as cursor:
         cursor.execute(statement, params)
         return [pk for (pk,) in cursor.fetchall()]

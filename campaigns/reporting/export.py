@@ -71,20 +71,20 @@ def csv_chunks(of: Export) -> Iterator[bytes]:
     text, fields = io.StringIO(), field_names(of)
     writer = csv.writer(text)
     text.write("\ufeff")
-    for number, row in enumerate(chain([_header(fields)], _rows(of, fields))):
+    for number, row in enumerate(chain([_report_header(fields)], _report_rows(of, fields))):
         writer.writerow(map(harmless, row))
         if number % LINES == LINES - 1:
-            yield _taken(text)
-    yield _taken(text)
+            yield _take_written(text)
+    yield _take_written(text)
 
 
 def xlsx_chunks(of: Export) -> Iterator[bytes]:
     """Yield a spreadsheet (XLSX). Its cells are texts, so none needs a quote."""
     fields = field_names(of)
-    return xlsx_writer.chunks(_header(fields), _rows(of, fields), of.campaign.name)
+    return xlsx_writer.xlsx_chunks(_report_header(fields), _report_rows(of, fields), of.campaign.name)
 
 
-def _taken(text: io.StringIO) -> bytes:
+def _take_written(text: io.StringIO) -> bytes:
     taken = text.getvalue()
     text.seek(0)
     text.truncate()
@@ -104,32 +104,32 @@ def field_names(of: Export) -> list[str]:
         return sorted(name for (name,) in cursor.fetchall())
 
 
-def _header(fields: Sequence[str]) -> list[str]:
+def _report_header(fields: Sequence[str]) -> list[str]:
     """Return the header; our columns get a suffix if a field has the same name."""
     return ["recipient", *fields, *name_report_columns(fields)]
 
 
-def _rows(of: Export, fields: Sequence[str]) -> Iterator[list[str]]:
+def _report_rows(of: Export, fields: Sequence[str]) -> Iterator[list[str]]:
     """Yield the rows as texts, as they are."""
-    for row, label in _labelled(of):
+    for row, label in _labelled_messages(of):
         if (of.states and label not in of.states) or (of.causes and row.cause not in of.causes):
             continue
         params = row.params
-        cells = [labels.recipient(row.recipient, of.whole), *(_text(params.get(name)) for name in fields)]
+        cells = [labels.recipient(row.recipient, of.whole), *(_cell_text(params.get(name)) for name in fields)]
         yield [
             *cells,
             label,
-            reasons.of_message(row, of.channel),
+            reasons.reason_of_message(row, of.channel),
             row.error_code or "",
             row.message_id or "",
-            _time(row.sent_at if row.message_id is not None or row.error_code is not None else None),
-            _time(row.report_at),
+            _time_cell(row.sent_at if row.message_id is not None or row.error_code is not None else None),
+            _time_cell(row.report_at),
             str(row.resend_no + 1),
             CAUSE_LABELS[AnswerCause(row.cause)] if row.cause else "",
         ]
 
 
-def _labelled(of: Export) -> Iterator[tuple[Any, str]]:
+def _labelled_messages(of: Export) -> Iterator[tuple[Any, str]]:
     """Yield each message with its label, in order."""
     campaign = of.campaign
     leaves = list(
@@ -152,9 +152,9 @@ def _labelled(of: Export) -> Iterator[tuple[Any, str]]:
             yield row, labels.of_message(row, in_flight=row.id in called, stopped=stopped)
 
 
-def _text(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _time(at: datetime | None) -> str:
+def _time_cell(at: datetime | None) -> str:
     return at.isoformat(timespec="seconds") if at else ""

@@ -50,7 +50,7 @@ class Stretch:
     messages: int
 
 
-def stretches(campaign_id: int, first: int, end: int, state: str) -> list[Stretch] | None:
+def find_stretches(campaign_id: int, first: int, end: int, state: str) -> list[Stretch] | None:
     """Return the stretches of these messages that contain some in a state; None if the counts cannot tell."""
     if state not in COUNTS:
         return None
@@ -69,7 +69,7 @@ def stretches(campaign_id: int, first: int, end: int, state: str) -> list[Stretc
     return sorted(found, key=lambda one: one.first)
 
 
-def page(
+def page_of_recipients(
     campaign: Campaign, channel: str, state: str = "", reason: str = "", after: int = 0, cause: str = ""
 ) -> RecipientsPage:
     """Return the next recipients after the message `after`. The search takes SECONDS at most.
@@ -79,7 +79,7 @@ def page(
     """
     end, at = campaign.first_message + campaign.size, max(after + 1, campaign.first_message)
     found: list[Any] = []
-    asked, where = _asked(state, reason, cause), stretches(campaign.pk, at, end, state)
+    asked, where = _rows_asked_for(state, reason, cause), find_stretches(campaign.pk, at, end, state)
     latest, late = time.monotonic() + SECONDS, False
     for one in [Stretch(at, end, campaign.size)] if where is None else where:
         at = one.first
@@ -92,24 +92,24 @@ def page(
     else:
         at = end
     rows = found[:ON_A_PAGE]
-    with_labels(rows)
+    add_labels(rows)
     for row in rows:
-        row.why = reasons.of_message(row, channel)
+        row.why = reasons.reason_of_message(row, channel)
     if len(found) > ON_A_PAGE:
         return RecipientsPage(rows, rows[-1].pk)
     return RecipientsPage(rows, at - 1 if at < end else None)
 
 
-def _asked(state: str, reason: str, cause: str) -> "QuerySet[Message]":
+def _rows_asked_for(state: str, reason: str, cause: str) -> "QuerySet[Message]":
     rows = Message.objects.defer("params")
     if state:
         rows = rows.filter(labels.SHAPES[state])
     if cause:
         rows = rows.filter(cause=cause)
-    return reasons.having(rows, reason) if reason else rows
+    return reasons.failed_for_reason(rows, reason) if reason else rows
 
 
-def with_labels(rows: Sequence[Any]) -> None:
+def add_labels(rows: Sequence[Any]) -> None:
     """Add its label to each message, with two statements for all of them."""
     if not rows:
         return

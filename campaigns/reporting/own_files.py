@@ -19,16 +19,16 @@ TYPED = ("mailhub", "cells as they are")  # a property of our spreadsheets, name
 
 def name_report_columns(fields: Collection[str]) -> list[str]:
     """Return a name for each column that a report adds, different from these fields' names, also in templates."""
-    taken = {_plain(name) for name in ("recipient", *fields)}
-    return [next(one for one in _names(name) if _plain(one) not in taken) for name in REPORT]
+    taken = {_plain_name(name) for name in ("recipient", *fields)}
+    return [next(one for one in _possible_names(name) if _plain_name(one) not in taken) for name in REPORT]
 
 
-def _names(name: str) -> Iterator[str]:
+def _possible_names(name: str) -> Iterator[str]:
     yield from (name, f"{name} (mailhub)")
     yield from (f"{name} (mailhub {number})" for number in count(2))
 
 
-def _plain(name: str) -> str:
+def _plain_name(name: str) -> str:
     return re.sub(r"\W+", "_", name).strip("_").lower()
 
 

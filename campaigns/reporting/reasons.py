@@ -81,7 +81,7 @@ NEVER_AGAIN = ("unknown", "stop")  # a retry leaves these out until a person all
 OURS = ("expired", "person", "template", UNSENDABLE, "too_dear")  # codes that also serve as keys
 SUB_TYPES = {"full": r"^5\.2\.2", "disabled": r"^5\.2\.1", "too_large": r"^5\.(3\.4|2\.3)"}
 OF_PART = f"^({'|'.join(LetterPart)}): "  # begins the sub type of a letter that could not be made
-# For groups g(code, sub): the first match counts. `having` expresses the same for a query set.
+# For groups g(code, sub): the first match counts. `failed_for_reason` expresses the same for a query set.
 KEY = f"""CASE WHEN code = '{UNSENDABLE}' AND sub ~ '{OF_PART}' THEN '{UNMADE}' || split_part(sub, ': ', 1)
     WHEN code = ANY(ARRAY{list(OURS)}) THEN code
     WHEN code = 'suppressed' THEN '{SUPPRESSED}' || coalesce(sub, '')
@@ -124,27 +124,29 @@ class FailureReason:
     causes: dict[str, int]
 
 
-def of_campaign(campaign: Campaign, channel: str, sums: Progress) -> list[FailureReason]:
+def reasons_of_campaign(campaign: Campaign, channel: str, sums: Progress) -> list[FailureReason]:
     """Return the reasons, most frequent first.
 
     sums: of the campaign. If it has more than MOST failures, only the first ones are counted.
     """
-    return _of(campaign.pk, range(campaign.first_message, campaign.first_message + campaign.size), channel, sums)
+    return _reasons_of_messages(
+        campaign.pk, range(campaign.first_message, campaign.first_message + campaign.size), channel, sums
+    )
 
 
-def of_job(job: Job, sums: Progress) -> list[FailureReason]:
+def reasons_of_job(job: Job, sums: Progress) -> list[FailureReason]:
     """Return the reasons for a job, and for a parent also those of its children; as of_campaign."""
-    return _of(job.campaign_id, range(job.first_message, job.end), job.vendor.channel, sums)
+    return _reasons_of_messages(job.campaign_id, range(job.first_message, job.end), job.vendor.channel, sums)
 
 
-def _of(campaign_id: int, ids: range, channel: str, sums: Progress) -> list[FailureReason]:
+def _reasons_of_messages(campaign_id: int, ids: range, channel: str, sums: Progress) -> list[FailureReason]:
     """Return the reasons for the messages with these ids."""
     counts: Counter[tuple[str, str]] = Counter()  # by key and cause
     block = {"first": ids.start, "end": ids.stop, "most": MOST}
     if failures := sums.refused + sums.expired + sums.suppressed:
         asked = [ids.start, ids.stop, sums.refused, sums.expired, sums.suppressed]
         rows = kept_totals.kept_counts(
-            "failures", asked, lambda: _failures(block), lambda _: failures > kept_totals.MANY
+            "failures", asked, lambda: _failed_counts(block), lambda _: failures > kept_totals.MANY
         )
         counts |= {(key, cause or ""): count for key, cause, count in rows}
     with connection.cursor() as cursor:
@@ -158,23 +160,23 @@ def _of(campaign_id: int, ids: range, channel: str, sums: Progress) -> list[Fail
     for (key, cause), count in counts.items():
         if count:
             causes.setdefault(key, {})[cause] = count
-    found = [_reason(key, channel, by_cause) for key, by_cause in causes.items()]
+    found = [_make_reason(key, channel, by_cause) for key, by_cause in causes.items()]
     return sorted(found, key=lambda one: (-one.messages, one.key))[:MOST_REASONS]
 
 
-def _failures(block: dict[str, int]) -> list[tuple[str, str | None, int]]:
+def _failed_counts(block: dict[str, int]) -> list[tuple[str, str | None, int]]:
     with connection.cursor() as cursor:
         cursor.execute(FAILED, {"stop": STOPPED, "unknown": UNKNOWN, **block})
         return list(cursor.fetchall())
 
 
-def _reason(key: str, channel: str, by_cause: dict[str, int]) -> FailureReason:
+def _make_reason(key: str, channel: str, by_cause: dict[str, int]) -> FailureReason:
     known = dict(sorted((cause, count) for cause, count in by_cause.items() if cause))
     of_all = next(iter(by_cause)) if len(by_cause) == 1 else ""
-    return FailureReason(key, _state(key), sentence(key, channel, of_all), sum(by_cause.values()), known)
+    return FailureReason(key, _label_of_key(key), reason_sentence(key, channel, of_all), sum(by_cause.values()), known)
 
 
-def sentence(key: str, channel: str, cause: str = "") -> str:
+def reason_sentence(key: str, channel: str, cause: str = "") -> str:
     """Return the sentence for a key. cause: the AnswerCause of all these messages, if it is one."""
     if key == "unknown":
         return _(UNKNOWN_TO.get(Vendor.Channel(channel), UNKNOWN_TO[EMAIL]))
@@ -187,7 +189,7 @@ def sentence(key: str, channel: str, cause: str = "") -> str:
     return _(form) % code if form else _("The vendor has refused it, with its code %(code)s.") % code
 
 
-def _state(key: str) -> str:
+def _label_of_key(key: str) -> str:
     if key == "in_doubt":
         return labels.ATTENTION
     if key.startswith(LATER):
@@ -215,16 +217,16 @@ def key_of(message: Message) -> str:
     return next((key for key, form in SUB_TYPES.items() if re.match(form, sub)), VENDOR + code)
 
 
-def of_message(message: Message, channel: str) -> str:
+def reason_of_message(message: Message, channel: str) -> str:
     """Return the reason for a message's failure, as a sentence; empty: it has not failed."""
     key = key_of(message)
     if key == LATER:
         form = CAME_BACK_BY.get(AnswerCause(message.cause)) if message.cause else None
         return _(form) if form else _("It came back.")
-    return sentence(key, channel, message.cause or "") if key else ""
+    return reason_sentence(key, channel, message.cause or "") if key else ""
 
 
-def having(rows: "QuerySet[Message]", key: str) -> "QuerySet[Message]":
+def failed_for_reason(rows: "QuerySet[Message]", key: str) -> "QuerySet[Message]":
     """Return the messages that failed for this reason."""
     if key == "in_doubt":
         return rows.filter(in_doubt_at__isnull=False)
@@ -251,7 +253,7 @@ def having(rows: "QuerySet[Message]", key: str) -> "QuerySet[Message]":
     return others.filter(error_code=key.removeprefix(VENDOR)).exclude(before)
 
 
-def _either(form: str) -> Q:
+def _matches_code_or_text(form: str) -> Q:
     return Q(error_code__iregex=form) | Q(error_sub_type__isnull=False, error_sub_type__iregex=form)
 
 
@@ -260,7 +262,7 @@ def _sub_type(form: str) -> Q:
 
 
 _ORDERED = {
-    "stop": _either(STOPPED),
-    "unknown": _either(UNKNOWN),
+    "stop": _matches_code_or_text(STOPPED),
+    "unknown": _matches_code_or_text(UNKNOWN),
     **{key: _sub_type(form) for key, form in SUB_TYPES.items()},
 }

@@ -22,17 +22,17 @@ LONE_SURROGATES = re.compile("[\ud800-\udfff]")  # not to be encoded; XlsxWriter
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f]")
 
 
-def chunks(header: Sequence[str], rows: Iterable[Sequence[str]], title: str) -> Iterator[bytes]:
+def xlsx_chunks(header: Sequence[str], rows: Iterable[Sequence[str]], title: str) -> Iterator[bytes]:
     """Yield the file in pieces, after all of it is written to a temporary folder. title: of the first sheet."""
     with TemporaryDirectory() as folder:  # XlsxWriter's own files would stay behind if the rows end with an error
         path = Path(folder, "sheet.xlsx")
-        _write(path, folder, header, rows, title)
+        _write_workbook(path, folder, header, rows, title)
         with path.open("rb") as file:
             while block := file.read(BLOCK):
                 yield block
 
 
-def _write(path: Path, folder: str, header: Sequence[str], rows: Iterable[Sequence[str]], title: str) -> None:
+def _write_workbook(path: Path, folder: str, header: Sequence[str], rows: Iterable[Sequence[str]], title: str) -> None:
     book = xlsxwriter.Workbook(path, {"constant_memory": True, "tmpdir": folder})
     book.use_zip64()  # is used for files above 4 GB only
     book.set_custom_property(*TYPED)

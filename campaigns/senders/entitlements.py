@@ -29,7 +29,7 @@ from vendors.said import Said, gettext_noop
 FIRST_NAME = "default"  # of an installation's first identity
 
 
-def grant(
+def grant_entitlement(
     sponsor: Sponsor, vendor: Vendor, credential: Credential | None = None, urgent: str = Urgent.SINGLE
 ) -> tuple[Entitlement, bool]:
     """Allow the sponsor all the vendor's credentials, or this one. Returns the entitlement and True if it is new.
@@ -60,7 +60,7 @@ def offer_first(sender: Any, created: bool = False, raw: bool = False, **_: Any)
         vendors = list(Vendor.objects.order_by("id")[:2])
         first = bool(vendors) and (sender is Sponsor or len(vendors) == 1)
         if first and len(sponsors) == 1 and not Entitlement.objects.exists():
-            grant(sponsors[0], vendors[0])
+            grant_entitlement(sponsors[0], vendors[0])
 
 
 def free_default(of: Sponsor, channel: str) -> None:
@@ -135,7 +135,7 @@ def _allowed_of(found: Mapping[int, set[int | None]]) -> Allowed:
     return {one: None if None in ids else frozenset(filter(None, ids)) for one, ids in found.items()}
 
 
-def allowed(sponsor_id: int) -> Allowed:
+def allowed_vendors(sponsor_id: int) -> Allowed:
     """Return the sponsor's vendors, each with its permitted credentials; None: all."""
     return rights_of(sponsor_id).allowed
 
@@ -228,7 +228,7 @@ def lower_urgent(row: Entitlement) -> None:
                 cursor.execute(LOWER, facts | {"done": list(DONE), "single": right == Urgent.SINGLE})
 
 
-def require(sponsor: Sponsor, credential: Credential) -> None:
+def require_entitlement(sponsor: Sponsor, credential: Credential) -> None:
     """Raise NotEntitled unless the sponsor may use the credential.
 
     An unsaved sponsor may use the vendor that `offer_first` would grant it.
@@ -254,7 +254,7 @@ def require(sponsor: Sponsor, credential: Credential) -> None:
         )
 
 
-def needs_identity(vendor: Vendor) -> bool:
+def adapter_needs_identity(vendor: Vendor) -> bool:
     """Return True if the vendor's adapter writes the mails, with their From."""
     try:
         return adapters.load(vendor.adapter).asks_origin(vendor.settings)
@@ -262,7 +262,7 @@ def needs_identity(vendor: Vendor) -> bool:
         return False
 
 
-def pick(mine: Mapping[str, Identity], name: str, vendor_slug: str) -> Identity | None:
+def pick_identity(mine: Mapping[str, Identity], name: str, vendor_slug: str) -> Identity | None:
     """Pick from a sponsor's enabled identities the named one; without a name, the vendor's namesake, else the default.
 
     vendor_slug: "" while the vendor is not chosen yet.
@@ -272,8 +272,10 @@ def pick(mine: Mapping[str, Identity], name: str, vendor_slug: str) -> Identity 
     return mine.get(vendor_slug) or next((one for one in mine.values() if one.default), None)
 
 
-def choose(sponsor: Sponsor, vendor: Vendor, name: str = "") -> Identity | None:
-    """Return the sponsor's identity by the rules of `pick`, or None if the vendor needs none. Raises NotEntitled."""
+def choose_identity_for(sponsor: Sponsor, vendor: Vendor, name: str = "") -> Identity | None:
+    """Return the sponsor's identity by the rules of `pick_identity`, or None if the vendor needs none. Raises
+    NotEntitled.
+    """
     if vendor.channel == Vendor.Channel.PRINT:
         if name:
             raise NotEntitled(
@@ -285,7 +287,7 @@ def choose(sponsor: Sponsor, vendor: Vendor, name: str = "") -> Identity | None:
             )
         return None
     mine = {one.name: one for one in sponsor.identities.filter(enabled=True, channel=vendor.channel)}
-    found = pick(mine, name, vendor.slug)
+    found = pick_identity(mine, name, vendor.slug)
     if found is None and name:
         known = ", ".join(mine) or "none"
         raise NotEntitled(
@@ -297,7 +299,7 @@ def choose(sponsor: Sponsor, vendor: Vendor, name: str = "") -> Identity | None:
                 known=known,
             )
         )
-    if found is None and needs_identity(vendor):
+    if found is None and adapter_needs_identity(vendor):
         raise NotEntitled(
             Said(
                 "%(sponsor)s has no default sender identity, and %(vendor)s needs one: manage.py identity add",
@@ -308,7 +310,7 @@ def choose(sponsor: Sponsor, vendor: Vendor, name: str = "") -> Identity | None:
     return found
 
 
-def about(sponsor: Sponsor, topic: str = "", transactional: bool = False) -> Topic | None:
+def choose_topic(sponsor: Sponsor, topic: str = "", transactional: bool = False) -> Topic | None:
     """Return the sponsor's topic of that name for a new campaign. A transactional campaign has none.
 
     An archived topic is only for campaigns that name it already. Raises NotEntitled.
@@ -349,12 +351,12 @@ NO_IDENTITY = gettext_noop("held: its sender identity is disabled")
 NOT_TRANSACTIONAL = gettext_noop("held: its sponsor may not send transactional mail any more")
 
 
-def _may() -> Exists:
+def _entitled_exists() -> Exists:
     of = Q(credential=None) | Q(credential=OuterRef("credential"))
     return Exists(Entitlement.objects.filter(of, sponsor=OuterRef("sponsor"), vendor=OuterRef("vendor")))
 
 
-def _disabled() -> Exists:
+def _disabled_exists() -> Exists:
     return Exists(Campaign.objects.filter(pk=OuterRef("campaign"), identity__enabled=False))
 
 
@@ -364,16 +366,16 @@ def _not_transactional() -> Exists:
     return Exists(marked.filter(sponsor__may_be_transactional=False))
 
 
-def _expired() -> Exists:
+def _expired_exists() -> Exists:
     return Exists(Campaign.objects.filter(pk=OuterRef("campaign"), deadline__lte=Now()))
 
 
-def may_go() -> Q:
+def may_go_now() -> Q:
     """Select jobs whose sponsor may use their vendor, credential, identity and, where needed, transactional mail.
 
     Jobs past their deadline are included: no call is made, and their sender lets them expire.
     """
-    return Q(_may()) & ~Q(_disabled()) & ~Q(_not_transactional()) | Q(_expired())
+    return Q(_entitled_exists()) & ~Q(_disabled_exists()) & ~Q(_not_transactional()) | Q(_expired_exists())
 
 
 def _campaign_says(field: str, **which: Any) -> Coalesce:
@@ -394,10 +396,10 @@ def _asks_quotas() -> Q:
     return Q(status=Status.READY) & (Q(not_before=None) | Q(not_before__lte=Now())) & Q(Exists(mine))
 
 
-def why_held() -> Case:
+def held_reason_expression() -> Case:
     """Return an expression for the reason a job is held, ASKS_QUOTAS, or ""."""
     return Case(
-        When(~Q(_may()), then=Value(NOT_ENTITLED)),
+        When(~Q(_entitled_exists()), then=Value(NOT_ENTITLED)),
         When(Exact(_campaign_says("identity__enabled"), False), then=Value(NO_IDENTITY)),
         When(
             Exact(_campaign_says("sponsor__may_be_transactional", transactional=True), False),
@@ -409,18 +411,18 @@ def why_held() -> Case:
     )
 
 
-_HELD = prepared.ByKey(lambda: Job.objects.order_by().values_list("pk", why_held()))
+_HELD = prepared.ByKey(lambda: Job.objects.order_by().values_list("pk", held_reason_expression()))
 
 
-def each_held(job_ids: Iterable[int]) -> dict[int, str]:
+def held_reasons(job_ids: Iterable[int]) -> dict[int, str]:
     """Return the reason for each held job among these, by its id."""
     found = {job_id: why for job_id, why in _HELD.of(job_ids) if why}
     by_quotas = admission.tell_held([job_id for job_id, why in found.items() if why == ASKS_QUOTAS])
     return {**{job_id: Said(why) for job_id, why in found.items() if why != ASKS_QUOTAS}, **by_quotas}
 
 
-def held(job_ids: Iterable[int]) -> str:
+def find_held_reason(job_ids: Iterable[int]) -> str:
     """Return the reason one of these jobs is held, or "". Jobs past their deadline are not."""
-    found = Job.objects.filter(pk__in=list(job_ids)).exclude(may_go()).annotate(held=why_held())
+    found = Job.objects.filter(pk__in=list(job_ids)).exclude(may_go_now()).annotate(held=held_reason_expression())
     why = found.values_list("held", flat=True).first()
     return Said(why) if why else ""

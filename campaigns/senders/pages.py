@@ -37,7 +37,7 @@ MOST = 500  # sponsors to choose from
 
 @page(LOOK)
 @require_GET
-def index(request: HttpRequest) -> HttpResponse:
+def list_senders_page(request: HttpRequest) -> HttpResponse:
     """Show the sender identities of the user's sponsors."""
     rows = Identity.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor").defer("secret")
     some = Paginator(rows.order_by("sponsor__name", "name"), EACH_PAGE).get_page(request.GET.get("page"))
@@ -49,19 +49,19 @@ def index(request: HttpRequest) -> HttpResponse:
 
 @page(LOOK)
 @require_http_methods(["GET", "POST"])
-def identity(request: HttpRequest, pk: int) -> HttpResponse:
+def show_identity(request: HttpRequest, pk: int) -> HttpResponse:
     """Show an identity; POST asks the DNS as receivers would."""
     rows = Identity.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor")
     row = get_object_or_404(rows, pk=pk)
     found: list[Any] = []
     if request.method == "POST" and row.channel == Vendor.Channel.EMAIL:
-        found = [(one, LOOKS.get(one.status, "idle")) for one in identity_checks.check(row)]
-    facts = {"identity": row, "findings": found, "asked": request.method == "POST", "record": _record(row)}
+        found = [(one, LOOKS.get(one.status, "idle")) for one in identity_checks.check_identity(row)]
+    facts = {"identity": row, "findings": found, "asked": request.method == "POST", "record": _dkim_record(row)}
     facts["refused"] = find_refused([row.pk]).get(row.pk)
     return render(request, "owners/identities/identity.html", facts)
 
 
-def _record(row: Identity) -> tuple[str, str] | None:
+def _dkim_record(row: Identity) -> tuple[str, str] | None:
     """Return the name and value of its DKIM record, or None if its mails are not signed."""
     if not (signs := row.dkim_key):
         return None
@@ -71,7 +71,7 @@ def _record(row: Identity) -> tuple[str, str] | None:
         return None
 
 
-def _lines(label: Any) -> forms.CharField:
+def _lines_field(label: Any) -> forms.CharField:
     return forms.CharField(label=label, required=False, max_length=4_000, widget=forms.Textarea(attrs={"rows": 4}))
 
 
@@ -86,10 +86,10 @@ class SenderForm(forms.Form):
         label=gettext_lazy("Bounces come back to mailhub: to an address of each message"), required=False
     )
     sender_id = forms.CharField(label=gettext_lazy("Sender of the SMS"), max_length=11, required=False)
-    numbers = _lines(gettext_lazy("Numbers, one in a line"))
-    stop_texts = _lines(gettext_lazy("Further words that ask as STOP does, one in a line"))
-    start_texts = _lines(gettext_lazy("Further words that ask as START does, one in a line"))
-    help_texts = _lines(gettext_lazy("Further words that ask as HELP does, one in a line"))
+    numbers = _lines_field(gettext_lazy("Numbers, one in a line"))
+    stop_texts = _lines_field(gettext_lazy("Further words that ask as STOP does, one in a line"))
+    start_texts = _lines_field(gettext_lazy("Further words that ask as START does, one in a line"))
+    help_texts = _lines_field(gettext_lazy("Further words that ask as HELP does, one in a line"))
     help_answer = forms.CharField(
         label=gettext_lazy("Answer to HELP; empty: none is sent"), required=False, max_length=480, widget=forms.Textarea
     )
@@ -130,7 +130,7 @@ class NewSenderForm(SenderForm):
 
 @page(LOOK, ADD)
 @require_http_methods(["GET", "POST"])
-def add(request: HttpRequest, channel: str) -> HttpResponse:
+def add_identity(request: HttpRequest, channel: str) -> HttpResponse:
     """Add a sender for e-mail or SMS; a second press changes nothing."""
     if channel not in sender_changes.FIELDS:
         raise Http404
@@ -149,7 +149,7 @@ def add(request: HttpRequest, channel: str) -> HttpResponse:
                 return redirect("identity", known.pk)
             form.add_error("name", _("There is a sender identity of this name already."))
         except ValidationError as error:
-            _refused(form, error)
+            _add_form_errors(form, error)
     facts = {"form": form, "channel": channel}
     return render(request, "owners/identities/add.html", facts, status=422 if form.errors else 200)
 
@@ -158,10 +158,12 @@ def _is_so(known: Identity, typed: Identity) -> bool:
     """Return True if the stored identity equals the form. Raises ValidationError."""
     typed.pk, typed.default = known.pk, known.default
     typed.full_clean(validate_unique=False, validate_constraints=False)
-    return known.channel == typed.channel and sender_changes.version(known) == sender_changes.version(typed)
+    return known.channel == typed.channel and sender_changes.version_of_sender(
+        known
+    ) == sender_changes.version_of_sender(typed)
 
 
-def _refused(form: forms.Form, error: ValidationError) -> None:
+def _add_form_errors(form: forms.Form, error: ValidationError) -> None:
     """Add the model's errors to their fields."""
     for name, texts in getattr(error, "message_dict", {None: error.messages}).items():
         form.add_error(name if name in form.fields else None, texts)
@@ -169,7 +171,7 @@ def _refused(form: forms.Form, error: ValidationError) -> None:
 
 @page(LOOK, CHANGE)
 @require_http_methods(["GET", "POST"])
-def edit(request: HttpRequest, pk: int) -> HttpResponse:
+def edit_identity(request: HttpRequest, pk: int) -> HttpResponse:
     """Change a sender from the next job on; pending approvals must be checked again."""
     row = get_object_or_404(Identity.objects.of_sponsors(sponsors_of(request.user)).defer("secret"), pk=pk)
     form = SenderForm(row, request.POST or None)
@@ -180,14 +182,14 @@ def edit(request: HttpRequest, pk: int) -> HttpResponse:
             messages.success(request, _("It is changed.") if changed else _("It was so already."))
             return redirect("identity", pk)
         except ValidationError as error:
-            _refused(form, error)
-    facts = {"identity": row, "form": form, "seen": sender_changes.version(row)}
+            _add_form_errors(form, error)
+    facts = {"identity": row, "form": form, "seen": sender_changes.version_of_sender(row)}
     return render(request, "owners/identities/edit.html", facts, status=422 if form.errors else 200)
 
 
 @page(LOOK, CHANGE)
 @require_POST
-def sign(request: HttpRequest, pk: int) -> HttpResponse:
+def sign_identity(request: HttpRequest, pk: int) -> HttpResponse:
     """Sign its mails with a new key, or stop signing; a second press changes nothing."""
     mine = Identity.objects.of_sponsors(sponsors_of(request.user)).filter(channel=Vendor.Channel.EMAIL).defer("secret")
     get_object_or_404(mine, pk=pk)
@@ -199,7 +201,7 @@ def sign(request: HttpRequest, pk: int) -> HttpResponse:
         elif not selector:
             messages.error(request, _("Say under which name the key is in the DNS."))
         else:
-            sender_changes.sign(pk, selector, actor(request))
+            sender_changes.sign_mails(pk, selector, actor(request))
             messages.success(request, _("Its mails are signed. Enter the record below in the DNS now."))
     except ValidationError as error:
         messages.error(request, " ".join(map(show, error.messages)))
@@ -208,7 +210,7 @@ def sign(request: HttpRequest, pk: int) -> HttpResponse:
 
 @page(LOOK, CHANGE)
 @require_POST
-def switch(request: HttpRequest, pk: int) -> HttpResponse:
+def switch_identity(request: HttpRequest, pk: int) -> HttpResponse:
     """Switch on or off, as the form says, so that a second press changes nothing."""
     get_object_or_404(Identity.objects.of_sponsors(sponsors_of(request.user)).defer("secret"), pk=pk)
     on = request.POST.get("to") == "on"
@@ -252,7 +254,7 @@ def remove_topic(request: HttpRequest, pk: int) -> HttpResponse:
 
 @page(LOOK_TOPICS, "campaigns.change_topic")
 @require_POST
-def archive_topic(request: HttpRequest, pk: int) -> HttpResponse:
+def archive_topic_on_page(request: HttpRequest, pk: int) -> HttpResponse:
     """Archive a topic, so that new campaigns cannot name it, or restore it."""
     row = get_object_or_404(Topic.objects.of_sponsors(sponsors_of(request.user)), pk=pk)
     archived = request.POST.get("archived") == "yes"
@@ -265,13 +267,13 @@ def archive_topic(request: HttpRequest, pk: int) -> HttpResponse:
 
 @page(LOOK_TOPICS)
 @require_http_methods(["GET", "POST"])
-def topics(request: HttpRequest) -> HttpResponse:
+def show_topics(request: HttpRequest) -> HttpResponse:
     """Show the sponsors' topics; POST adds one."""
     mine = Sponsor.objects.of_sponsors(sponsors_of(request.user))
     may: bool = request.user.has_perm(ADD_TOPIC)
     fault, status = "", 200
     if request.method == "POST" and may:
-        fault = _added(request, mine)
+        fault = _add_topic(request, mine)
         if not fault:
             return redirect("topics")
         status = 422
@@ -288,7 +290,7 @@ def topics(request: HttpRequest) -> HttpResponse:
     return render(request, "owners/identities/topics.html", facts, status=status)
 
 
-def _added(request: HttpRequest, mine: Any) -> str:
+def _add_topic(request: HttpRequest, mine: Any) -> str:
     """Store the topic from the form; return the fault, or an empty text."""
     chosen = request.POST.get("sponsor", "")
     sponsor = get_object_or_404(mine, pk=int(chosen) if chosen.isdecimal() and len(chosen) < 19 else 0)
@@ -313,14 +315,14 @@ def _added(request: HttpRequest, mine: Any) -> str:
 
 def urls() -> list[URLPattern]:
     return [
-        path("senders/", index, name="identities"),
-        path("senders/add/<str:channel>/", add, name="identity-add"),
-        path("senders/<int:pk>/", identity, name="identity"),
-        path("senders/<int:pk>/edit/", edit, name="identity-edit"),
-        path("senders/<int:pk>/sign/", sign, name="identity-sign"),
-        path("senders/<int:pk>/switch/", switch, name="identity-switch"),
-        path("senders/topics/", topics, name="topics"),
+        path("senders/", list_senders_page, name="identities"),
+        path("senders/add/<str:channel>/", add_identity, name="identity-add"),
+        path("senders/<int:pk>/", show_identity, name="identity"),
+        path("senders/<int:pk>/edit/", edit_identity, name="identity-edit"),
+        path("senders/<int:pk>/sign/", sign_identity, name="identity-sign"),
+        path("senders/<int:pk>/switch/", switch_identity, name="identity-switch"),
+        path("senders/topics/", show_topics, name="topics"),
         path("senders/topics/<int:pk>/rename/", rename_topic, name="topic-rename"),
-        path("senders/topics/<int:pk>/archive/", archive_topic, name="topic-archive"),
+        path("senders/topics/<int:pk>/archive/", archive_topic_on_page, name="topic-archive"),
         path("senders/topics/<int:pk>/remove/", remove_topic, name="topic-remove"),
     ]

@@ -25,7 +25,7 @@ FIELDS = {
 }
 
 
-def version(row: Identity) -> str:
+def version_of_sender(row: Identity) -> str:
     """Return a text that changes with the fields that pages edit."""
     values = [getattr(row, name) for name in FIELDS[row.channel]]
     return hashlib.blake2b(json.dumps(values).encode(), digest_size=6).hexdigest()
@@ -56,13 +56,13 @@ def add_identity(row: Identity, by: Actor) -> bool:
 
 @transaction.atomic
 def change_identity(pk: int, values: Mapping[str, Any], by: Actor, seen: str | None = None) -> bool:
-    """Store these field values. False: nothing changes. seen: the `version` that a page has shown.
+    """Store these field values. False: nothing changes. seen: the `version_of_sender` that a page has shown.
 
     A new default replaces the previous one. Raises ValidationError; nothing is stored then.
     """
     entitlements.one_change()
     row = Identity.objects.select_related("sponsor").get(pk=pk)
-    before, was = {name: getattr(row, name) for name in values}, version(row)
+    before, was = {name: getattr(row, name) for name in values}, version_of_sender(row)
     for name, value in values.items():
         setattr(row, name, value)
     row.full_clean(validate_unique=False, validate_constraints=False)
@@ -79,7 +79,7 @@ def change_identity(pk: int, values: Mapping[str, Any], by: Actor, seen: str | N
 
 
 @transaction.atomic
-def sign(pk: int, selector: str, by: Actor) -> bool:
+def sign_mails(pk: int, selector: str, by: Actor) -> bool:
     """Sign the identity's mails with a new key under this selector. False: it has it already. Raises ValidationError.
 
     Each selector has a key of its own: receivers look up in the DNS the selector a mail names.

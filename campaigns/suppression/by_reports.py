@@ -48,14 +48,14 @@ def suppress_reported(events: Collection[NewEvent]) -> None:
     groups: dict[tuple[int, str], list[NewSuppression]] = defaultdict(list)
     for one in events:
         if reason := REASONS.get(one.reported.kind):
-            groups[one.sponsor_id, one.channel].append(_suppression(one, reason))
-    for one, days in _hardened(events):
+            groups[one.sponsor_id, one.channel].append(_suppression_for_event(one, reason))
+    for one, days in _hardened_bounces(events):
         form = gettext_noop("campaign %(campaign)s, soft bounces on %(count)s days")
         source = Said(form, campaign=str(one.campaign_id), count=days)
         reason = Suppression.Reason.BOUNCED
         groups[one.sponsor_id, one.channel].append(NewSuppression(one.recipient, reason.value, source))
     for (sponsor_id, channel), some in sorted(groups.items()):
-        lists.add(sponsor_id, channel, some)
+        lists.add_suppressions(sponsor_id, channel, some)
 
 
 def _may_suppress(one: NewEvent) -> bool:
@@ -64,13 +64,13 @@ def _may_suppress(one: NewEvent) -> bool:
     return judged is None or may_suppress(judged.cause, AnswerProof.REPORTED, one.channel)
 
 
-def _suppression(one: NewEvent, reason: Suppression.Reason) -> NewSuppression:
+def _suppression_for_event(one: NewEvent, reason: Suppression.Reason) -> NewSuppression:
     """Return the suppression for an event. A STOP by SMS covers all topics, a link only the campaign's, if any."""
     if reason != Suppression.Reason.UNSUBSCRIBED:
-        return NewSuppression(one.recipient, reason.value, _source(one))
+        return NewSuppression(one.recipient, reason.value, _source_of_event(one))
     if one.channel == Vendor.Channel.SMS:
-        return NewSuppression(one.recipient, Suppression.Reason.STOP.value, _source(one))
-    return NewSuppression(one.recipient, reason.value, _source(one), topic_id=one.topic_id)
+        return NewSuppression(one.recipient, Suppression.Reason.STOP.value, _source_of_event(one))
+    return NewSuppression(one.recipient, reason.value, _source_of_event(one), topic_id=one.topic_id)
 
 
 SOURCES = {
@@ -79,7 +79,7 @@ SOURCES = {
 }
 
 
-def _source(one: NewEvent) -> str:
+def _source_of_event(one: NewEvent) -> str:
     """Return the source to store. Hard bounces share it with a campaign's refusals, to be lifted together."""
     campaign = str(one.campaign_id)
     if one.reported.kind != Kind.HARD_BOUNCE:
@@ -89,7 +89,7 @@ def _source(one: NewEvent) -> str:
     return Said(form, campaign=campaign, code=one.reported.code)
 
 
-def _hardened(events: Collection[NewEvent]) -> Iterable[tuple[NewEvent, int]]:
+def _hardened_bounces(events: Collection[NewEvent]) -> Iterable[tuple[NewEvent, int]]:
     """Yield soft bounces of e-mail whose address has now bounced on enough days, with the number of days."""
     soft = [one for one in events if one.digest is not None and one.channel == Vendor.Channel.EMAIL]
     if not soft or not settings.SOFT_BOUNCES:

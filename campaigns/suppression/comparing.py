@@ -58,7 +58,7 @@ def end_suppressed(job: Job) -> int:
         job.suppressions = cursor.fetchone()[0]
         cursor.execute(ANY, asking_params(job.campaign))
         if cursor.fetchone()[0]:
-            job.suppressed = _change(cursor, WAITING, END, job, range(job.first_message, job.end), secret)
+            job.suppressed = _compare_slices(cursor, WAITING, END, job, range(job.first_message, job.end), secret)
     job.save(update_fields=["suppressions", "suppressed"])
     return job.suppressed
 
@@ -75,7 +75,10 @@ def count_suppressed(campaign: Campaign, channel: str, recipients: Iterable[str]
             while some := list(islice(asked, AT_ONCE)):
                 cursor.execute(
                     COUNT,
-                    {"digests": _array(sorted(digest_addresses(secret, channel, some))), **asking_params(campaign)},
+                    {
+                        "digests": _array_literal(sorted(digest_addresses(secret, channel, some))),
+                        **asking_params(campaign),
+                    },
                 )
                 found += cursor.fetchone()[0]
     return found
@@ -92,33 +95,36 @@ def free_lifted(job: Job, leaves: list[Job]) -> None:
     with connection.cursor() as cursor:
         for leaf in leaves:
             if leaf.suppressed or leaf.refused:
-                _change(cursor, KEPT_BACK, FREE, leaf, range(leaf.first_message, leaf.end), secret)
+                _compare_slices(cursor, KEPT_BACK, FREE, leaf, range(leaf.first_message, leaf.end), secret)
         if job.remaining_suppressed:
             uncut = range(job.end - job.remaining, job.end)
-            job.remaining_suppressed -= _change(cursor, KEPT_BACK, FREE, job, uncut, secret)
+            job.remaining_suppressed -= _compare_slices(cursor, KEPT_BACK, FREE, job, uncut, secret)
             job.save(update_fields=["remaining_suppressed"])
 
 
-def _change(cursor: Any, read: str, write: str, job: Job, messages: range, secret: bytes) -> int:
+def _compare_slices(cursor: Any, read: str, write: str, job: Job, messages: range, secret: bytes) -> int:
     changed = 0
-    for low, high in _slices(messages):
+    for low, high in _message_slices(messages):
         cursor.execute(read, {"low": low, "high": high})
         rows = cursor.fetchall()
         if rows:
             found = digest_addresses(secret, job.vendor.channel, [recipient for _, recipient in rows])
             # Sorted like the index, so that a look-up finds the page of the last one in memory.
             in_order = sorted(zip(found, [id for id, _ in rows], strict=True))
-            arrays = {"digests": _array([digest for digest, _ in in_order]), "ids": _array([id for _, id in in_order])}
+            arrays = {
+                "digests": _array_literal([digest for digest, _ in in_order]),
+                "ids": _array_literal([id for _, id in in_order]),
+            }
             cursor.execute(write, {**arrays, **asking_params(job.campaign)})
             changed += cursor.rowcount
     return changed
 
 
-def _array(numbers: list[int]) -> str:
+def _array_literal(numbers: list[int]) -> str:
     """Return a PostgreSQL array literal, which is ten times faster than adapting a list."""
     return f"{{{','.join(map(str, numbers))}}}"
 
 
-def _slices(messages: range) -> Iterator[tuple[int, int]]:
+def _message_slices(messages: range) -> Iterator[tuple[int, int]]:
     for low in range(messages.start, messages.stop, AT_ONCE):
         yield low, min(low + AT_ONCE, messages.stop)

@@ -68,7 +68,7 @@ class LetterLinks:
 
     def url(self, message_id: int, recipient: str) -> str:
         """Return the link of one letter."""
-        return f"{self.base}{PATH}{self._token(message_id, recipient)}"
+        return f"{self.base}{PATH}{self._link_token(message_id, recipient)}"
 
     def headers(self, url: str, mailto: str = "") -> tuple[tuple[str, str], ...]:
         """Return the header lines of a letter with this link. One-click needs https (RFC 8058).
@@ -78,7 +78,7 @@ class LetterLinks:
         known = (LIST, f"<{url}>, <mailto:{mailto}?subject=unsubscribe>" if mailto else f"<{url}>")
         return (known, (POST, ONE_CLICK)) if url.startswith("https:") else (known,)
 
-    def _token(self, message_id: int, recipient: str) -> str:
+    def _link_token(self, message_id: int, recipient: str) -> str:
         if self.cipher is None:
             return self.sample
         found = digest_address(self.secret, self.channel, recipient)
@@ -117,7 +117,7 @@ def links_of(campaign: Campaign, channel: str, carries: Collection[str], keys: L
 
 def content_of(campaign: Campaign) -> Content:
     """Return the campaign's compiled templates. Raises TemplateError."""
-    ours = given(campaign.transactional)
+    ours = given_values(campaign.transactional)
     return templates.compile(campaign.subject, campaign.body, campaign.html, text=campaign.text, given=ours)
 
 
@@ -136,14 +136,14 @@ def links_missing(campaign: Campaign, content: Content, messages: range) -> bool
     return waiting.exclude(params__has_key=UNSUBSCRIBE_URL).exists()
 
 
-def given(transactional: bool) -> dict[str, Any]:
+def given_values(transactional: bool) -> dict[str, Any]:
     """Return the values that mailhub gives a campaign's templates: a link as long as each letter's will be."""
     if transactional or not settings.PUBLIC_URL:
         return {}
     return {UNSUBSCRIBE_URL: f"{settings.PUBLIC_URL}{PATH}{'x' * SIZE}"}
 
 
-def read(token: str) -> Subscription | None:
+def read_link(token: str) -> Subscription | None:
     """Return the subscription a token names, or None if mailhub did not make it."""
     if len(token) != SIZE or not token.isascii():
         return None

@@ -69,33 +69,35 @@ class NewSuppression:
     topic_id: int | None = None
 
 
-def add(sponsor_id: int | None, channel: str, new: Iterable[NewSuppression], *, again: bool = True) -> int:
+def add_suppressions(sponsor_id: int | None, channel: str, new: Iterable[NewSuppression], *, again: bool = True) -> int:
     """Suppress addresses for a sponsor (None: for all); return the number of new or extended suppressions.
 
     again: revive a suppression that has ended, even if the new one's `since` is before that end. Idempotent, because
     bounces and complaints may be repeated. Uses transactions of 5,000, and constant memory.
     """
     secret = made_key()
-    return sum(_add(secret, sponsor_id, channel, some, again) for some in _slices(new))
+    return sum(_add_slice(secret, sponsor_id, channel, some, again) for some in _slices_of_new(new))
 
 
-def _slices(new: Iterable[NewSuppression]) -> Iterator[list[NewSuppression]]:
+def _slices_of_new(new: Iterable[NewSuppression]) -> Iterator[list[NewSuppression]]:
     rest = iter(new)
     while some := list(islice(rest, AT_ONCE)):
         yield some
 
 
-def _add(secret: bytes, sponsor_id: int | None, channel: str, some: Sequence[NewSuppression], again: bool) -> int:
+def _add_slice(secret: bytes, sponsor_id: int | None, channel: str, some: Sequence[NewSuppression], again: bool) -> int:
     found = digest_addresses(secret, channel, [one.address for one in some])
-    return _store(sponsor_id, channel, zip(found, some, strict=True), again)
+    return _store_suppressions(sponsor_id, channel, zip(found, some, strict=True), again)
 
 
 def add_found(sponsor_id: int, channel: str, digest: int, new: NewSuppression) -> bool:
     """Suppress the recipient with this digest, whose address may be unknown (empty); return whether that is new."""
-    return _store(sponsor_id, channel, [(digest, new)], again=True) == 1
+    return _store_suppressions(sponsor_id, channel, [(digest, new)], again=True) == 1
 
 
-def _store(sponsor_id: int | None, channel: str, of: Iterable[tuple[int, NewSuppression]], again: bool) -> int:
+def _store_suppressions(
+    sponsor_id: int | None, channel: str, of: Iterable[tuple[int, NewSuppression]], again: bool
+) -> int:
     rows = {(digest, one.reason, one.topic_id): one for digest, one in of}  # of equals the last one wins
     params = {
         "sponsor": sponsor_id,
@@ -105,21 +107,21 @@ def _store(sponsor_id: int | None, channel: str, of: Iterable[tuple[int, NewSupp
         "addresses": [one.address for one in rows.values()],
         "reasons": [one.reason for one in rows.values()],
         "sources": [one.source[:MOST_TEXT] for one in rows.values()],
-        "saids": [_as_json(one.source) for one in rows.values()],
+        "saids": [_source_as_json(one.source) for one in rows.values()],
         "sinces": [one.since for one in rows.values()],
         "untils": [one.until for one in rows.values()],
         "topics": [one.topic_id for one in rows.values()],
     }
-    return _change(ADD, params, [channel])
+    return _change_and_tell(ADD, params, [channel])
 
 
-def _as_json(text: str) -> str | None:
+def _source_as_json(text: str) -> str | None:
     data = to_data(text)
     return None if data is None else json.dumps(data)
 
 
 @transaction.atomic
-def _change(statement: str, params: dict[str, Any], channels: list[str]) -> int:
+def _change_and_tell(statement: str, params: dict[str, Any], channels: list[str]) -> int:
     with connection.cursor() as cursor:
         cursor.execute(ONE_CHANGE)
         cursor.execute(statement, params)
@@ -139,20 +141,20 @@ def vendor_made(sender: Any, instance: Any, created: bool = False, raw: bool = F
             (instance.suppressions,) = cursor.fetchone()
 
 
-def lift(ids: Iterable[int]) -> int:
+def lift_suppressions(ids: Iterable[int]) -> int:
     """End these suppressions; return how many held. Messages they ended are not called until a retry."""
     rows = dict(Suppression.objects.filter(pk__in=list(ids)).values_list("pk", "channel"))
-    return _change(LIFT, {"ids": list(rows)}, sorted(set(rows.values())))
+    return _change_and_tell(LIFT, {"ids": list(rows)}, sorted(set(rows.values())))
 
 
-def erase(ids: Iterable[int]) -> int:
+def erase_addresses(ids: Iterable[int]) -> int:
     """Delete the addresses of these suppressions, which hold as before; return how many had one."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(ONE_CHANGE)  # like additions, which lock the same rows in another order
         return Suppression.objects.filter(pk__in=list(ids), address__isnull=False).update(address=None)
 
 
-def of_addresses(channel: str, addresses: Iterable[str], sponsor_id: int | None) -> list[int]:
+def ids_of_addresses(channel: str, addresses: Iterable[str], sponsor_id: int | None) -> list[int]:
     """Return the ids of these addresses' suppressions for a sponsor (None: for all), including ended ones."""
     secret = digest_key()
     if secret is None:

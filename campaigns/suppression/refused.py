@@ -55,7 +55,7 @@ def suppress_refused(job_id: int) -> int:
     job = Job.objects.select_related("vendor").get(pk=job_id)
     if job.vendor.sandbox:
         return 0
-    return lists.add(job.sponsor_id, job.vendor.channel, _refused(job), again=False)
+    return lists.add_suppressions(job.sponsor_id, job.vendor.channel, _refused_addresses(job), again=False)
 
 
 async def suppress_recipient(vendor: Vendor, campaign: Campaign, recipient: str, refusal: Refused) -> None:
@@ -63,28 +63,28 @@ async def suppress_recipient(vendor: Vendor, campaign: Campaign, recipient: str,
     connection.
     """
     if not vendor.sandbox and (reason := reason_of(refusal.code, refusal.sub_type, refusal.cause)):
-        new = NewSuppression(recipient, reason, source(campaign.pk, refusal.code, refusal.sub_type))
-        await asyncio.to_thread(_add, campaign.sponsor_id, vendor.channel, new)
+        new = NewSuppression(recipient, reason, source_of_refusal(campaign.pk, refusal.code, refusal.sub_type))
+        await asyncio.to_thread(_add_and_close, campaign.sponsor_id, vendor.channel, new)
 
 
-def _add(sponsor_id: int, channel: str, new: NewSuppression) -> None:
+def _add_and_close(sponsor_id: int, channel: str, new: NewSuppression) -> None:
     try:
-        lists.add(sponsor_id, channel, [new])
+        lists.add_suppressions(sponsor_id, channel, [new])
     finally:
         connection.close()  # of this thread
 
 
-def source(campaign_id: int, code: str, sub_type: str) -> str:
+def source_of_refusal(campaign_id: int, code: str, sub_type: str) -> str:
     """Return the source of such a suppression."""
     form = gettext_noop("campaign %(campaign)s, refused: %(code)s")
     return Said(form, campaign=str(campaign_id), code=f"{code} {sub_type}".rstrip())
 
 
-def _refused(job: Job) -> Iterator[NewSuppression]:
+def _refused_addresses(job: Job) -> Iterator[NewSuppression]:
     for low in range(job.first_message, job.end, AT_ONCE):
         with connection.cursor() as cursor:
             cursor.execute(READ, {"low": low, "high": min(low + AT_ONCE, job.end)})
             rows: list[Any] = cursor.fetchall()
         for recipient, code, sub_type, at, cause in rows:
             if reason := reason_of(code, sub_type, cause):
-                yield NewSuppression(recipient, reason, source(job.campaign_id, code, sub_type), since=at)
+                yield NewSuppression(recipient, reason, source_of_refusal(job.campaign_id, code, sub_type), since=at)

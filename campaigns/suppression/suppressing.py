@@ -28,57 +28,57 @@ EACH = 100  # suppressions; above that number they share one entry
 AT_ONCE = 5_000
 
 
-def held(now: datetime | None = None) -> "QuerySet[Suppression]":
+def held_suppressions(now: datetime | None = None) -> "QuerySet[Suppression]":
     """Select the suppressions in force now."""
     return Suppression.objects.filter(Q(until=None) | Q(until__gt=now or timezone.now()))
 
 
-def add(sponsor_id: int | None, channel: str, new: Iterable[NewSuppression], by: Actor) -> int:
-    """Add suppressions with lists.add, and record their number."""
-    number = lists.add(sponsor_id, channel, new)
+def add_and_record(sponsor_id: int | None, channel: str, new: Iterable[NewSuppression], by: Actor) -> int:
+    """Add suppressions with lists.add_suppressions, and record their number."""
+    number = lists.add_suppressions(sponsor_id, channel, new)
     if number:
         for_all = gettext_noop("%(count)s of %(channel)s added for all sponsors")
         for_one = gettext_noop("%(count)s of %(channel)s added for sponsor %(sponsor)s")
         form = for_all if sponsor_id is None else for_one
-        _record(by, [0], Said(form, count=number, channel=channel, sponsor=str(sponsor_id)))
+        _record_ids(by, [0], Said(form, count=number, channel=channel, sponsor=str(sponsor_id)))
     return number
 
 
-def lift(ids: Sequence[int], by: Actor, reason: str = "") -> int:
-    """Lift suppressions with lists.lift, and record it."""
-    return _each(lists.lift, ids, LIFTED, by, reason)
+def lift_and_record(ids: Sequence[int], by: Actor, reason: str = "") -> int:
+    """Lift suppressions with lists.lift_suppressions, and record it."""
+    return _change_each_slice(lists.lift_suppressions, ids, LIFTED, by, reason)
 
 
-def erase(ids: Sequence[int], by: Actor, reason: str = "") -> int:
-    """Erase addresses with lists.erase, and record it without naming an address."""
-    return _each(lists.erase, ids, ERASED, by, reason)
+def erase_and_record(ids: Sequence[int], by: Actor, reason: str = "") -> int:
+    """Erase addresses with lists.erase_addresses, and record it without naming an address."""
+    return _change_each_slice(lists.erase_addresses, ids, ERASED, by, reason)
 
 
 LIFTED = (gettext_noop("lifted"), gettext_noop("%(count)s lifted"))
 ERASED = (gettext_noop("address erased"), gettext_noop("%(count)s address erased"))
 
 
-def _each(change: Any, ids: Sequence[int], what: tuple[str, str], by: Actor, reason: str) -> int:
+def _change_each_slice(change: Any, ids: Sequence[int], what: tuple[str, str], by: Actor, reason: str) -> int:
     number = 0
-    for some in _slices(ids):
+    for some in _id_slices(ids):
         with transaction.atomic():
             number += change(some)
             if len(ids) <= EACH:
-                _record(by, some, Said(what[0]), reason)
+                _record_ids(by, some, Said(what[0]), reason)
             else:
-                _record(by, [0], Said(what[1], count=len(some)), reason)
+                _record_ids(by, [0], Said(what[1], count=len(some)), reason)
     return number
 
 
-def _slices(ids: Sequence[int]) -> Iterable[Sequence[int]]:
+def _id_slices(ids: Sequence[int]) -> Iterable[Sequence[int]]:
     return (ids[first : first + AT_ONCE] for first in range(0, len(ids), AT_ONCE))
 
 
-def _record(by: Actor, ids: Sequence[int], what: str, reason: str = "") -> None:
+def _record_ids(by: Actor, ids: Sequence[int], what: str, reason: str = "") -> None:
     history.record_changes(by, Suppression, [(pk, what) for pk in ids], reason)
 
 
-def of_text(rows: "QuerySet[Suppression]", text: str, regions: Iterable[str]) -> "QuerySet[Suppression]":
+def suppressions_of_text(rows: "QuerySet[Suppression]", text: str, regions: Iterable[str]) -> "QuerySet[Suppression]":
     """Select the rows with exactly this address, found by its digest, also after its erasure.
 
     A match of parts would reveal an address letter by letter. regions: whose forms of a phone number are recognised.
@@ -95,24 +95,24 @@ def of_text(rows: "QuerySet[Suppression]", text: str, regions: Iterable[str]) ->
     return rows.filter(digest__in=wanted)
 
 
-def _whom(sponsor_id: int | None) -> str:
+def _sponsor_text(sponsor_id: int | None) -> str:
     return "all sponsors" if sponsor_id is None else f"sponsor {sponsor_id}"
 
 
-def of_source(sponsor_id: int | None, channel: str, source: str) -> "QuerySet[Suppression, int]":
+def ids_from_source(sponsor_id: int | None, channel: str, source: str) -> "QuerySet[Suppression, int]":
     """Return the ids of suppressions from this source; for a campaign, with any reason for its refusals."""
     named = Q(source=source) | Q(source__startswith=f"{source}, ")
     found = Suppression.objects.filter(named, sponsor=sponsor_id, channel=channel)
     return found.order_by("pk").values_list("pk", flat=True)
 
 
-def of_file(sponsor_id: int | None, channel: str, addresses: Iterable[NewSuppression]) -> list[int]:
+def ids_of_file(sponsor_id: int | None, channel: str, addresses: Iterable[NewSuppression]) -> list[int]:
     """Return the ids of the suppressions of a file's addresses, read in slices."""
     found: list[int] = []
     rest: list[str] = []
     for one in addresses:
         rest.append(one.address)
         if len(rest) == AT_ONCE:
-            found += lists.of_addresses(channel, rest, sponsor_id)
+            found += lists.ids_of_addresses(channel, rest, sponsor_id)
             rest = []
-    return found + lists.of_addresses(channel, rest, sponsor_id)
+    return found + lists.ids_of_addresses(channel, rest, sponsor_id)

@@ -41,13 +41,13 @@ class SubscriptionState:
     undone: bool
 
 
-def state(of: Subscription) -> SubscriptionState | None:
+def subscription_state(of: Subscription) -> SubscriptionState | None:
     """Return the state, or None if the sponsor has been deleted."""
     sponsor = Sponsor.objects.filter(pk=of.sponsor_id).first()
     if sponsor is None:
         return None
-    topic = _topic(of)
-    held = list(_held(of).values_list("topic", "until"))
+    topic = _topic_of_link(of)
+    held = list(_holding_suppressions(of).values_list("topic", "until"))
     for_good = {about for about, until in held if until is None}
     everything = None in for_good
     without_topic = everything or (topic is not None and topic.pk in for_good)
@@ -64,19 +64,19 @@ CAMPAIGN = {
 }
 
 
-def unsubscribe(of: Subscription, source: str, everything: bool = False) -> bool:
+def unsubscribe_link(of: Subscription, source: str, everything: bool = False) -> bool:
     """Unsubscribe from the link's topic, or from all of the sponsor's mail if it has none or `everything`.
 
     Returns whether this is new. It holds for good, even if an earlier suppression had an end. source: the door, as
     stored in the suppression, together with the campaign if the message still exists.
     """
-    about = None if everything else _topic(of)
+    about = None if everything else _topic_of_link(of)
     topic = about.pk if about else None
     message = Message.objects.filter(pk=of.message_id).values_list("recipient", "campaign").first()
     address, campaign = message or ("", None)
     if not message or digest_address(made_key(), of.channel, address) != of.digest:  # some restores start the ids anew
         address, campaign = "", None
-    if _mine(of).filter(until=None, topic=topic).exists():
+    if _suppressions_of_link(of).filter(until=None, topic=topic).exists():
         return False
     origin = (
         Said(CAMPAIGN.get(source, f"{source}, campaign %(campaign)s"), campaign=str(campaign)) if campaign else source
@@ -95,13 +95,13 @@ def subscribe_again(of: Subscription) -> int:
 
     Other topics are unchanged.
     """
-    lifted = lists.lift(_held(of).values_list("pk", flat=True))
+    lifted = lists.lift_suppressions(_holding_suppressions(of).values_list("pk", flat=True))
     if lifted:
         log.info("message %s: its recipient subscribed again", of.message_id)
     return lifted
 
 
-def by_message(message_uuid: UUID, source: str, everything: bool = False) -> bool:
+def unsubscribe_message(message_uuid: UUID, source: str, everything: bool = False) -> bool:
     """Unsubscribe the recipient of this message, as its link would, or from everything. False: no such bulk message.
 
     Also returns True if the recipient was unsubscribed before.
@@ -118,20 +118,20 @@ def by_message(message_uuid: UUID, source: str, everything: bool = False) -> boo
         return False
     campaign, channel = found.campaign, found.campaign.credential.vendor.channel
     known = digest_address(made_key(), channel, found.recipient)
-    unsubscribe(Subscription(found.pk, known, campaign.sponsor_id, campaign.topic_id, channel), source, everything)
+    unsubscribe_link(Subscription(found.pk, known, campaign.sponsor_id, campaign.topic_id, channel), source, everything)
     return True
 
 
-def _topic(of: Subscription) -> Topic | None:
+def _topic_of_link(of: Subscription) -> Topic | None:
     """Return the link's topic; None also if it was deleted, because the link then means everything."""
     return Topic.objects.filter(pk=of.topic_id, sponsor=of.sponsor_id).first() if of.topic_id else None
 
 
-def _held(of: Subscription) -> QuerySet[Suppression]:
+def _holding_suppressions(of: Subscription) -> QuerySet[Suppression]:
     """Return the suppressions that hold now for the link's topic and for everything."""
     holds = Q(until=None) | Q(until__gt=timezone.now())
-    return _mine(of).filter(holds, Q(topic=None) | Q(topic=of.topic_id))
+    return _suppressions_of_link(of).filter(holds, Q(topic=None) | Q(topic=of.topic_id))
 
 
-def _mine(of: Subscription) -> QuerySet[Suppression]:
+def _suppressions_of_link(of: Subscription) -> QuerySet[Suppression]:
     return Suppression.objects.filter(digest=of.digest, sponsor=of.sponsor_id, reason=REASON)

@@ -18,7 +18,7 @@ NAMED = 5  # queues named in a sentence
 
 def look_at_queues() -> Iterator[HealthVerdict]:
     """Check that a worker reads every queue, and that senders begin jobs in time."""
-    late = streams.alarms(streams.of_vendors())
+    late = streams.late_alarms(streams.streams_of_vendors())
     for sentence in late:
         yield error_of(sentence, "Start worker-vendors, or do what the sentence says")
     workers = redis_clients.registered_workers(settings.REDIS_URL)

@@ -128,7 +128,7 @@ def _gauge(name: str, about: str, label: str, values: dict[str, float]) -> Metri
 
 
 def _of_rows() -> Iterator[Metric]:
-    found = streams.of_vendors()
+    found = streams.streams_of_vendors()
     by = _ByVendor({one.vendor_id: one.slug for one in found})
     yield by.gauge("mailhub_streams", "Jobs being sent.", ((one.vendor_id, one.running) for one in found))
     yield by.gauge(
@@ -147,7 +147,7 @@ def _of_rows() -> Iterator[Metric]:
         f"Those not begun within {streams.LATE:g} seconds: raise an alarm.",
         ((one.vendor_id, one.late) for one in found),
     )
-    there = queues.of_vendors([one.vendor_id for one in found], timezone.now())
+    there = queues.queues_of_vendors([one.vendor_id for one in found], timezone.now())
     yield from _of_queues(by, there)
     yield from _conditions(by, there)
     yield _outcomes(by)
@@ -187,7 +187,7 @@ def _of_queues(by: _ByVendor, there: dict[int, VendorQueue]) -> Iterator[Metric]
     sums: Counter[tuple[str, str]] = Counter()
     for vendor, queue in there.items():
         label = by.label(vendor)
-        queued = 0 if queue.shut else queue.queued
+        queued = 0 if queue.shut else queue.count_in_queue
         sums[label, "queued"] += queued
         sums[label, "put_off"] += queue.put_off
         sums[label, "stopped"] += queue.waiting - queued - queue.put_off
@@ -215,7 +215,7 @@ def _of_queues(by: _ByVendor, there: dict[int, VendorQueue]) -> Iterator[Metric]
     yield by.gauge(
         "mailhub_vendor_blocked",
         "1: nothing gets through until something changes: a pause, a failing vendor, no worker; `status` says which.",
-        ((vendor, float(obstacles.of_queue(queue, now) is not None)) for vendor, queue in there.items()),
+        ((vendor, float(obstacles.obstacle_of_queue(queue, now) is not None)) for vendor, queue in there.items()),
     )
 
 
@@ -230,7 +230,7 @@ def _shares(by: _ByVendor, there: dict[int, VendorQueue], now: datetime) -> Iter
     by_class = Counter[tuple[str, str]]()
     for vendor, queue in there.items():
         for mail_class in MailClass:
-            by_class[by.label(vendor), mail_class.word] += queue.by_class.get(mail_class, 0)
+            by_class[by.label(vendor), mail_class.word] += queue.queued_by_class.get(mail_class, 0)
     for names, count in by_class.items():
         classes.add_metric(names, count)
     yield classes
@@ -248,7 +248,7 @@ def _shares(by: _ByVendor, there: dict[int, VendorQueue], now: datetime) -> Iter
         label = by.label(vendor)
         key = label, one.sponsor.name if number < PAIRS and label != OTHERS else OTHERS
         of = sums.setdefault(key, [0.0, 0.0])
-        of[0], of[1] = of[0] + one.sponsor.queued, of[1] + one.part
+        of[0], of[1] = of[0] + one.sponsor.count_queued, of[1] + one.part
     for labels, (queued, part) in sums.items():
         waiting.add_metric(labels, queued)
         share.add_metric(labels, min(1.0, part))
@@ -259,7 +259,7 @@ def _conditions(by: _ByVendor, there: dict[int, VendorQueue]) -> Iterator[Metric
     """Yield the vendors' conditions, those of their best credentials."""
     about = "Vendors in this condition: works, untried, failing, silent, shut."
     family = GaugeMetricFamily("mailhub_vendor_condition", about, labels=["vendor", "condition"])
-    kinds = Counter((by.label(vendor), queue.condition.kind) for vendor, queue in there.items())
+    kinds = Counter((by.label(vendor), queue.best_condition.kind) for vendor, queue in there.items())
     for label in dict.fromkeys(label for label, _kind in kinds):
         for kind in ConditionKind:
             family.add_metric([label, kind], kinds[label, kind])
@@ -273,7 +273,7 @@ def _conditions(by: _ByVendor, there: dict[int, VendorQueue]) -> Iterator[Metric
 
 
 def _failing_for(queue: VendorQueue) -> float:
-    condition = queue.condition
+    condition = queue.best_condition
     if condition.kind is not ConditionKind.FAILING or condition.since is None:
         return 0.0
     return max(0.0, (timezone.now() - condition.since).total_seconds())

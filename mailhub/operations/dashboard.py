@@ -144,7 +144,7 @@ class VendorRow:
     @property
     def classes(self) -> dict[str, int]:
         """Queued messages by the word of their class."""
-        found = self.queue.by_class if self.queue else {}
+        found = self.queue.queued_by_class if self.queue else {}
         return {MailClass(one).word: count for one, count in found.items()}
 
     @property
@@ -276,9 +276,9 @@ def read(sponsors: Sponsors = None, *, recent: bool = False, known: "QuerySet[Ve
     now = timezone.now()
     today, last_minute = outcomes.of_today(now, sponsors)
     vendors = list(Vendor.objects.all() if known is None else known)
-    seen = queues.of_vendors([vendor.pk for vendor in vendors], now, sponsors, recent=recent)
+    seen = queues.queues_of_vendors([vendor.pk for vendor in vendors], now, sponsors, recent=recent)
     total = {name: sum(counts[name] for counts in today.values()) for name in outcomes.COUNTS}
-    found = streams.of_vendors() if sponsors is None else []
+    found = streams.streams_of_vendors() if sponsors is None else []
     doubts = Message.objects.of_sponsors(sponsors).filter(in_doubt_at__isnull=False)
     doubts = doubts.exclude(settle_at__gt=now + AWAITED)
     attention = doubts.order_by()[: COUNTED + 1].count()
@@ -298,7 +298,7 @@ def read(sponsors: Sponsors = None, *, recent: bool = False, known: "QuerySet[Ve
         alarms=[
             *_about_complaints(sponsors),
             *(_about_quotas(recent) if sponsors is None else []),
-            *streams.alarms(found, seen),
+            *streams.late_alarms(found, seen),
             *map(show, deferrals.lasting_waits([row.vendor.pk for row in rows if row.receivers.total])),
         ],
         failing=_failing(rows),
@@ -358,13 +358,15 @@ def ends(end: Eta, queued: int, now: datetime) -> str:
     """Return the forecast of a queue's end, or why there is none; empty without a limit."""
     if end.obstacle:
         return _("no end: %(why)s") % {"why": end.obstacle.reason}
-    return eta.about(end.ends_at, now) if queued else _("nothing is queued")
+    return eta.format_about(end.ends_at, now) if queued else _("nothing is queued")
 
 
 def of_vendor(vendor: Vendor) -> VendorRow:
     """Return one vendor's row, with all sponsors' mail; counts of long queues may be some seconds old."""
     now = timezone.now()
-    return _rows([vendor], queues.of_vendors([vendor.pk], now, recent=True), defaultdict(dict), now, counted=True)[0]
+    return _rows(
+        [vendor], queues.queues_of_vendors([vendor.pk], now, recent=True), defaultdict(dict), now, counted=True
+    )[0]
 
 
 def _rows(
@@ -406,14 +408,14 @@ def _row(
         vendor, queue.limits, meters(queue.limits, eta.vendor_window(queue)), queue.jobs, queue.mine,
         today=today, counted_at=queue.counted_at, reports=reports,
     )  # fmt: skip
-    end = eta.of_queue(queue, now)
-    row.ends = ends(end, queue.queued, now) if queue.waiting else _("nothing waits")
+    end = eta.forecast_queue(queue, now)
+    row.ends = ends(end, queue.count_in_queue, now) if queue.waiting else _("nothing waits")
     row.obstacle = end.obstacle.reason if queue.waiting and end.obstacle else ""
-    row.apart = obstacles.apart(vendor, queue, now) if counted else []
+    row.apart = obstacles.waiting_apart(vendor, queue, now) if counted else []
     if counted and ownership.sees_all_sponsors():
         row.queue = queue
         row.apart += ahead.describe_sharing(queue)
-    row.condition, row.state, row.look = queue.condition, *_state(queue, now)
+    row.condition, row.state, row.look = queue.best_condition, *_state(queue, now)
     row.brief = _brief_of(queue, now)
     row.notes, row.remedy = _worse(queue, now), queue.remedy(None)
     if status:
@@ -432,10 +434,10 @@ def _state(queue: VendorQueue, now: datetime) -> tuple[str, str]:
     """Return the vendor's condition in words, and the style of its badge."""
     if queue.halted:
         return _("halted: %(why)s") % {"why": queue.halted}, "bad"
-    best = queue.best
+    best = queue.best_login
     if queue.shut or best is None:
-        return queue.stopped or _("the vendor has no credential"), "bad"
-    return best.describe(now), CONDITIONS[queue.condition.kind][1]
+        return queue.vendor_stop_reason or _("the vendor has no credential"), "bad"
+    return best.describe_for_page(now), CONDITIONS[queue.best_condition.kind][1]
 
 
 def _brief_of(queue: VendorQueue, now: datetime) -> str:
@@ -444,7 +446,7 @@ def _brief_of(queue: VendorQueue, now: datetime) -> str:
         return _("halted")
     if queue.shut and queue.brief:
         return show(queue.brief)
-    return queue.best.name_condition(now) if queue.best else _("the vendor has no credential")
+    return queue.best_login.name_condition(now) if queue.best_login else _("the vendor has no credential")
 
 
 def _worse(queue: VendorQueue, now: datetime) -> list[str]:
@@ -452,8 +454,8 @@ def _worse(queue: VendorQueue, now: datetime) -> list[str]:
     if queue.shut:
         return []
     fine = (ConditionKind.WORKS, ConditionKind.UNTRIED)
-    others = (one for one in queue.logins.values() if one is not queue.best and one.condition.kind not in fine)
-    return [one.stopped or _named(one, one.describe(now)) for one in others]
+    others = (one for one in queue.logins.values() if one is not queue.best_login and one.condition.kind not in fine)
+    return [one.login_stop_reason or _named(one, one.describe_for_page(now)) for one in others]
 
 
 def _named(login: LoginQueue, said: str) -> str:

@@ -117,7 +117,7 @@ def of_vendor(vendor: Vendor) -> ShareChart:
         given = cursor.fetchall()
         cursor.execute(RUNS, asked)
         runs = {sponsor: (int(jobs), max(0, round(seconds or 0))) for sponsor, jobs, seconds in cursor.fetchall()}
-    queue = queues.of_vendors([vendor.pk], now, recent=True)[vendor.pk]
+    queue = queues.queues_of_vendors([vendor.pk], now, recent=True)[vendor.pk]
     shares = {one.sponsor.id: one for one in ahead.list_sharing(queue, now)}
     minutes: dict[int, dict[int, int]] = {}  # by sponsor and minute
     for sponsor, at, units in given:
@@ -152,7 +152,7 @@ def _rows(
         row.percent = round(100 * row.given / total)
         row.running, row.slice = runs.get(pk, (0, 0))
         if pk in shares:
-            row.waiting, row.part = shares[pk].sponsor.queued, round(100 * shares[pk].part)
+            row.waiting, row.part = shares[pk].sponsor.count_queued, round(100 * shares[pk].part)
         rows.append(row)
     rows.sort(key=lambda row: (-row.given, -row.waiting, row.name))
     for number, row in enumerate(rows[:NAMED], start=1):

@@ -245,10 +245,10 @@ def foresee(request: HttpRequest, vendor_id: int) -> HttpResponse:
         new = tuple(_limit(typed) for typed in request.GET.getlist("limit"))
     except ValueError:
         return render(request, "admin/operations/forecast.html", {"fault": True})
-    queue = queues.of_vendors([vendor.pk], now)[vendor.pk]
+    queue = queues.queues_of_vendors([vendor.pk], now)[vendor.pk]
     before, after = (_end(queue, limits, now) for limits in (old, new))
     none = gettext("no limit")
-    context = {"waiting": queue.queued, "before": before or none, "after": after or none}
+    context = {"waiting": queue.count_in_queue, "before": before or none, "after": after or none}
     return render(request, "admin/operations/forecast.html", context)
 
 
@@ -257,8 +257,8 @@ def _end(queue: VendorQueue, limits: tuple[Limit, ...], now: datetime) -> str:
     if queue.shut and not queue.is_paused:  # by a limit of 0, which is among the changed ones
         logins = {pk: replace(login, condition=queues.UNTRIED) for pk, login in queue.logins.items()}
         queue = replace(queue, shut="", logins=logins)
-    end = eta.of_queue(replace(queue, limits=limits, taken={}), now)
-    return dashboard.ends(end, queue.queued, now)
+    end = eta.forecast_queue(replace(queue, limits=limits, taken={}), now)
+    return dashboard.ends(end, queue.count_in_queue, now)
 
 
 def _limit(typed: str) -> Limit:

@@ -60,7 +60,7 @@ def test_what_a_vendor_reports_is_an_event_and_suppresses_whom_it_must(
         [(found, "relay", more.get("code", ""))] if found else []
     )
     assert list(Suppression.objects.values_list("reason", flat=True)) == ([reason] if reason else [])
-    lifted = suppressing.of_source(job.sponsor_id, job.vendor.channel, f"campaign {job.campaign_id}")
+    lifted = suppressing.ids_from_source(job.sponsor_id, job.vendor.channel, f"campaign {job.campaign_id}")
     assert len(lifted) == (reason == "bounced")
 
 

@@ -86,7 +86,9 @@ def test_what_became_of_each_is_in_the_order_of_time() -> None:
 def test_whether_she_may_be_written_to_is_shown_of_her_sponsors_and_of_all() -> None:
     mine, theirs = to("ann@sandbox.example"), to("ann@sandbox.example")
     for sponsor in (mine.sponsor_id, theirs.sponsor_id, None):
-        lists.add(sponsor, "email", [NewSuppression("ann@sandbox.example", Suppression.Reason.UNSUBSCRIBED)])
+        lists.add_suppressions(
+            sponsor, "email", [NewSuppression("ann@sandbox.example", Suppression.Reason.UNSUBSCRIBED)]
+        )
     found = finding.look_for("Ann@sandbox.example", [mine.sponsor_id])
     assert {row.sponsor_id for row in found.suppressed} == {mine.sponsor_id, None}
     by_number = finding.look_for(f"msg_{mine.first_message}", [mine.sponsor_id])
@@ -112,7 +114,7 @@ def test_addresses_are_found_by_the_index() -> None:
 
 def test_the_command_tells_people_and_programs() -> None:
     job = to("ann@sandbox.example", accepted("v-1"))
-    lists.add(None, "email", [NewSuppression("ann@sandbox.example", Suppression.Reason.COMPLAINED)])
+    lists.add_suppressions(None, "email", [NewSuppression("ann@sandbox.example", Suppression.Reason.COMPLAINED)])
     text = manage("find_recipient", "ANN@sandbox.example")
     assert f"message {job.first_message} to ann@sandbox.example: Sent" in text and "Accepted by the vendor: v-1" in text
     assert "suppressed for all sponsors (complained)" in text

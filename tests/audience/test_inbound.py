@@ -83,7 +83,7 @@ def test_a_hard_bounce_is_an_event_and_suppresses_its_recipient_and_the_message_
 def test_the_same_mail_again_is_one_event_also_after_a_person_has_lifted_the_suppression() -> None:
     (row,) = messages(sent())
     assert back(row, "postfix, unknown") == Kind.HARD_BOUNCE
-    lists.lift(Suppression.objects.values_list("pk", flat=True))
+    lists.lift_suppressions(Suppression.objects.values_list("pk", flat=True))
     assert [back(row, "postfix, unknown") for _ in range(3)] == ["repeated"] * 3
     assert len(events()) == 1
     assert Suppression.objects.get().until is not None
@@ -131,7 +131,7 @@ def test_soft_bounces_on_several_days_harden_into_a_suppression() -> None:
     back(rows[3], "full, though 5.x", at=today)
     assert suppressed() == {("ann@example.org", "bounced")}
     assert "soft bounces on 3 days" in Suppression.objects.get().source
-    lists.lift(Suppression.objects.values_list("pk", flat=True))
+    lists.lift_suppressions(Suppression.objects.values_list("pk", flat=True))
     back(rows[4], "full, though 5.x")
     assert Suppression.objects.filter(until=None).count() == 0, "it counts anew after a person has lifted it"
 

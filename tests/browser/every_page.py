@@ -351,12 +351,14 @@ def rows(client: Client) -> Rows:
     waiting = _waiting(sponsor, login)
     Identity.objects.filter(pk=identity.pk).update(from_name="City Library, Main Street")  # since it was asked for
     keys.create(sponsor, "live", ["send", "read"], timezone.now() + timedelta(days=30))
-    lists.add(
+    lists.add_suppressions(
         sponsor.pk,
         "email",
         [NewSuppression("bob@example.org", "stop"), NewSuppression("eve@example.org", "complained")],
     )
-    lists.add(sponsor.pk, "email", [NewSuppression(f"n{n}@example.org", "unsubscribed") for n in range(120)])
+    lists.add_suppressions(
+        sponsor.pk, "email", [NewSuppression(f"n{n}@example.org", "unsubscribed") for n in range(120)]
+    )
     Topic.objects.create(sponsor=sponsor, name="offers", title="Weekly offers")
     for number, body in enumerate((HTML, HTML.replace("nine", "ten")), start=1):
         content = TemplateContent("Hello, {{ first_name }}", body, html=True)

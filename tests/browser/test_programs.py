@@ -27,14 +27,14 @@ def test_pages_of_programs_and_senders(window, width):
         tries=4, http_status=503, result="HTTP 503", next_at=timezone.now() + timedelta(hours=2)
     )
     hook = WebhookCall.objects.first().webhook
-    off, _ = events.create(sponsor, "https://old.example/hook", ["message.bounced"], test=True)
-    events.disable(off, "the receiver answered 410 Gone")
+    off, _ = events.create_webhook(sponsor, "https://old.example/hook", ["message.bounced"], test=True)
+    events.disable_webhook(off, "the receiver answered 410 Gone")
     keys.create(sponsor, "test", ["read"], timezone.now() + timedelta(days=30))
     addresses = [
         NewSuppression("bob@example.com", "stop"),
         NewSuppression("eve@example.com", "complained", "campaign 4"),
     ]
-    lists.add(sponsor.pk, "email", addresses)
+    lists.add_suppressions(sponsor.pk, "email", addresses)
     identity = Identity.objects.create(
         sponsor=sponsor, name="news", channel="email", from_address="news@one.invalid", default=True
     )

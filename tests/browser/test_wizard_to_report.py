@@ -40,7 +40,7 @@ def spreadsheet(tmp_path: Path) -> Path:
     rows = [(f"r{n}@sandbox.example", f"Reader {n}") for n in range(GOOD - len(ENDS))]
     rows += [(who, who.partition("@")[0].title()) for who in ENDS]
     file = tmp_path / "readers.xlsx"
-    file.write_bytes(b"".join(xlsx_writer.chunks(["email", "Given"], [*rows, *BAD], "Readers")))
+    file.write_bytes(b"".join(xlsx_writer.xlsx_chunks(["email", "Given"], [*rows, *BAD], "Readers")))
     return file
 
 

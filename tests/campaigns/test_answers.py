@@ -255,7 +255,7 @@ class TestInbox:
     def test_it_is_deleted_after_event_days_with_the_events_about_it(self, settings: Any) -> None:
         settings.EVENTS_KEPT = timedelta(days=100)
         sponsor = factories.sponsor()
-        events.create(sponsor, "https://receiver.example/", ["answer.received"], test=False)
+        events.create_webhook(sponsor, "https://receiver.example/", ["answer.received"], test=False)
         old, new = kept(1, sponsor=sponsor), kept(2, sponsor=sponsor)
         past = timezone.now() - timedelta(days=101)
         RecipientAnswer.objects.filter(pk=old.pk).update(stored_at=past)
@@ -289,10 +289,10 @@ class TestInbox:
 class TestWebhook:
     def test_an_answer_is_an_event_of_its_sponsor_once_whatever_was_understood(self) -> None:
         sponsor, other = factories.sponsor(), factories.sponsor()
-        mine = events.create(sponsor, "https://receiver.example/", ["answer.received"], test=False)[0]
-        events.create(sponsor, "https://receiver.example/", ["session.finished"], test=False)
-        events.create(sponsor, "https://receiver.example/", ["answer.received"], test=True)
-        events.create(other, "https://receiver.example/", ["answer.received"], test=False)
+        mine = events.create_webhook(sponsor, "https://receiver.example/", ["answer.received"], test=False)[0]
+        events.create_webhook(sponsor, "https://receiver.example/", ["session.finished"], test=False)
+        events.create_webhook(sponsor, "https://receiver.example/", ["answer.received"], test=True)
+        events.create_webhook(other, "https://receiver.example/", ["answer.received"], test=False)
         for number, understood in enumerate(("near", "stop")):
             new = NewAnswer(
                 f"sms {number}", RecipientAnswer.Kind.SMS, "sms", understood, WRITER, "+1500", "stop it", sponsor.pk  # type: ignore[arg-type]

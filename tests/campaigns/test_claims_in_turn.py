@@ -166,7 +166,7 @@ def reached(job: Job) -> None:
 
 
 def suppressed(_job: Job) -> None:
-    lists.add(None, "email", [NewSuppression("nobody@sandbox.example", "bounced", "tests")])
+    lists.add_suppressions(None, "email", [NewSuppression("nobody@sandbox.example", "bounced", "tests")])
     assert Suppression.objects.exists()
 
 

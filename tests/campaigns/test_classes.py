@@ -176,7 +176,7 @@ def test_the_class_of_a_job(
 def test_a_right_is_the_larger_one_of_vendor_and_credential(login: Credential) -> None:
     sponsor, other = make.sponsor(), make.credential(login.vendor, "other")
     Entitlement.objects.filter(sponsor=sponsor, vendor=login.vendor).update(urgent=Urgent.NOTHING)
-    entitlements.grant(sponsor, login.vendor, other, Urgent.ALL)
+    entitlements.grant_entitlement(sponsor, login.vendor, other, Urgent.ALL)
     rights = entitlements.rights_of(sponsor.pk)
     assert rights.urgent_over(login.vendor_id, login.pk) == Urgent.NOTHING
     assert rights.urgent_over(login.vendor_id, other.pk) == Urgent.ALL
@@ -185,7 +185,7 @@ def test_a_right_is_the_larger_one_of_vendor_and_credential(login: Credential) -
 
 def test_the_right_is_set_by_command_and_its_history_tells(login: Credential) -> None:
     sponsor, out = make.sponsor(), StringIO()
-    row, _ = entitlements.grant(sponsor, login.vendor)
+    row, _ = entitlements.grant_entitlement(sponsor, login.vendor)
     assert row.urgent == Urgent.SINGLE, "the default of a new one"
     call_command("entitlement", "set", sponsor.name, login.vendor.slug, "--urgent", "all", "--json", stdout=out)
     assert json.loads(out.getvalue())["urgent"] == "all"
@@ -196,7 +196,7 @@ def test_the_right_is_set_by_command_and_its_history_tells(login: Credential) ->
 
 
 def test_the_right_is_edited_in_the_admin(login: Credential, admin_client: Client) -> None:
-    row, _ = entitlements.grant(make.sponsor(), login.vendor)
+    row, _ = entitlements.grant_entitlement(make.sponsor(), login.vendor)
     page = f"/admin/campaigns/entitlement/{row.pk}/change/"
     assert admin_client.post(page, {"urgent": "all"}).status_code == 302
     row.refresh_from_db()
@@ -206,7 +206,7 @@ def test_the_right_is_edited_in_the_admin(login: Credential, admin_client: Clien
 
 def test_a_right_that_is_withdrawn_takes_the_class_from_jobs_that_wait(login: Credential) -> None:
     sponsor = make.sponsor()
-    row, _ = entitlements.grant(sponsor, login.vendor, None, Urgent.ALL)
+    row, _ = entitlements.grant_entitlement(sponsor, login.vendor, None, Urgent.ALL)
     (letter,) = letters(login, sponsor, 1, URGENT)
     listed = make.campaign_with_job(5, of=login, by=sponsor, messages=False, mail_class=URGENT)
     (done,) = letters(login, sponsor, 1, URGENT)
@@ -235,7 +235,7 @@ def test_the_command_names_a_class_and_is_refused_one_without_the_right(campaign
     vendor = make.vendor(channel="email")
     make.credential(vendor, "default")
     sponsor = make.sponsor()
-    row, _ = entitlements.grant(sponsor, vendor)
+    row, _ = entitlements.grant_entitlement(sponsor, vendor)
     asked = ["send_campaign", *campaign_files, "--sponsor", sponsor.name, "--vendor", vendor.slug, "--json"]
     for extra in ([], ["--check"]):
         with pytest.raises(CommandError, match=f"only single letters may be urgent over {vendor.slug}"):
@@ -258,7 +258,7 @@ def test_a_template_has_a_class_for_campaigns_that_name_none(campaign_files: lis
     vendor = make.vendor(channel="email")
     make.credential(vendor, "default")
     sponsor = make.sponsor()
-    entitlements.grant(sponsor, vendor)
+    entitlements.grant_entitlement(sponsor, vendor)
     versions.add_version(sponsor.pk, "news", "email", TemplateContent("Hi", "Hello"), Actor("ann"))
     out = StringIO()
     call_command("template", "class", sponsor.name, "news", "usual", stdout=out)

@@ -187,7 +187,7 @@ def test_a_job_with_a_doubt_is_cut_short_only_if_something_was_never_called() ->
 def test_of_a_whole_with_a_stopped_part_lists_read_only_the_part_that_was_sent() -> None:
     top = one_part_of_it_alone()
     top.refresh_from_db()
-    sent = message_rows.stretches(top.campaign_id, top.first_message, top.end, labels.SENT)
+    sent = message_rows.find_stretches(top.campaign_id, top.first_message, top.end, labels.SENT)
     assert sent == [message_rows.Stretch(top.first_message + 2, top.first_message + 4, 2)]
     Job.objects.filter(pk=top.pk).update(accepted=1)
     wrong = [check.question for check in audit.ask_all_questions() if f"parent {top.pk}" in check.examples]
@@ -245,7 +245,7 @@ def test_the_newest_of_what_was_stopped_are_found_in_the_order_of_an_index(all_:
     """However many jobs others have: not one is read that was not stopped, and none is sorted."""
     job = half_way()
     with CaptureQueriesContext(connection) as seen:
-        campaign_rows.page(None if all_ else [job.sponsor_id], CampaignQuery(state="stopped"))
+        campaign_rows.page_of_campaigns(None if all_ else [job.sponsor_id], CampaignQuery(state="stopped"))
     (statement,) = [one["sql"] for one in seen if '"stopped_at" IS NOT NULL' in one["sql"]]
     with connection.cursor() as cursor:
         for kind in ("seqscan", "bitmapscan", "sort"):

@@ -452,5 +452,5 @@ def test_whatever_the_dns_says_is_a_finding(identity: Identity, dns: DnsServer, 
     texts = st.lists(st.lists(st.sampled_from(PIECES), max_size=12).map("".join), min_size=1, max_size=2)
     for name in (HERE, f"mh1._domainkey.{HERE}", f"_dmarc.{HERE}"):
         dns.text(name, *data.draw(texts, label=name))
-    found = identity_checks.check(identity, ["192.0.2.1", HERE, "::1%lo", "..", "\\300"], ["mh1", ".."])
+    found = identity_checks.check_identity(identity, ["192.0.2.1", HERE, "::1%lo", "..", "\\300"], ["mh1", ".."])
     assert {one.about for one in found} >= {"SPF", "DKIM", "DMARC", "MX"}

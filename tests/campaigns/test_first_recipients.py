@@ -65,7 +65,7 @@ def test_several_mailcasters_and_senders_call_exactly_the_first_n_until_somebody
     all_work()
     whom = {f"r{number}@sandbox.example" for number in range(1, 101)}
     assert set(sandbox.books().recipients) == whom and len(sandbox.books().entries) == 100
-    shown = eta.of_jobs([described(job)], progress.progress_of_jobs([Job.objects.get(pk=job.pk)]), timezone.now())
+    shown = eta.forecast_jobs([described(job)], progress.progress_of_jobs([Job.objects.get(pk=job.pk)]), timezone.now())
     assert shown[job.pk].next == "waits after its first 100 for somebody to let the rest go"
     assert pauses.pause_after_first() == [job.pk] and pauses.pause_after_first() == []
     campaign = Campaign.objects.get(pk=job.campaign_id)
@@ -80,7 +80,7 @@ def test_several_mailcasters_and_senders_call_exactly_the_first_n_until_somebody
 
 
 def described(job: Job) -> Any:
-    return eta.described(Job.objects.filter(pk=job.pk)).get()
+    return eta.select_related_rows(Job.objects.filter(pk=job.pk)).get()
 
 
 def test_a_resume_before_the_first_n_are_done_keeps_them_apart_however_often_it_is_repeated() -> None:

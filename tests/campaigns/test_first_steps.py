@@ -119,10 +119,10 @@ def test_a_webhook_is_tried_with_the_local_receiver(settings: Any, fresh: None) 
     program, lines = Program(), list[str]()
     secret = events.secret_of(b"s" * 32)
     for known in ([secret], [events.secret_of(b"o" * 32)]):
-        server = listening.listen(0, known, lines.append)
+        server = listening.listen_for_events(0, known, lines.append)
         url = f"http://127.0.0.1:{server.server_port}/"
-        hook, _ = events.create(program.sponsor, url, ["message.sent"], test=False, secret=secret)
-        thread = threading.Thread(target=listening.take, args=(server, 1))
+        hook, _ = events.create_webhook(program.sponsor, url, ["message.sent"], test=False, secret=secret)
+        thread = threading.Thread(target=listening.take_posts, args=(server, 1))
         thread.start()
         program.send(letter(api_vendor()))
         job = Job.objects.latest("id")
@@ -130,7 +130,7 @@ def test_a_webhook_is_tried_with_the_local_receiver(settings: Any, fresh: None) 
         writer.write_result(Session.objects.latest("id").pk)
         delivery.deliver_due()
         thread.join()
-        events.remove(hook.pk)
+        events.remove_webhook(hook.pk)
     assert "message.sent" in lines[0] and lines[0].endswith("(signature right)")
     assert "(the signature is not" in lines[1]
     assert WebhookCall.objects.count() == 0

@@ -38,9 +38,9 @@ def manage(*arguments: str) -> str:
 
 
 def obstacle(job: Job) -> str:
-    jobs = eta.described(Job.objects.filter(pk=job.pk))
+    jobs = eta.select_related_rows(Job.objects.filter(pk=job.pk))
     seen = list(jobs)
-    return eta.of_jobs(seen, progress_of_jobs(seen), timezone.now())[job.pk].next
+    return eta.forecast_jobs(seen, progress_of_jobs(seen), timezone.now())[job.pk].next
 
 
 def allowed(job: Job, answer: str) -> None:

@@ -246,7 +246,7 @@ class TestOwnersFilter:
             vendor_paused(job.credential)
 
         def paused(sponsors: list[int] | None) -> list[int]:
-            return [row.pk for row in campaign_rows.page(sponsors, CampaignQuery(state="paused")).rows]
+            return [row.pk for row in campaign_rows.page_of_campaigns(sponsors, CampaignQuery(state="paused")).rows]
 
         assert paused(None) == paused([parent.sponsor_id]) == [parent.campaign_id]
         assert paused([going.sponsor_id]) == []

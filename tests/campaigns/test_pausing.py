@@ -141,7 +141,7 @@ def test_what_is_resumed_after_days_waits_for_a_sender_since_then() -> None:
     Job.objects.filter(pk=job.pk).update(status_at=long_ago, dispatched_at=long_ago, created_at=long_ago)
     pausing.pause([job.pk], ANN)
     pausing.resume([job.pk], ANN)
-    (found,) = [one for one in streams.of_vendors() if one.vendor_id == job.vendor_id]
+    (found,) = [one for one in streams.streams_of_vendors() if one.vendor_id == job.vendor_id]
     assert found.waiting == 1 and found.oldest < 3600
 
 

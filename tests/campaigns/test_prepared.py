@@ -11,7 +11,7 @@ from campaigns.models import Entitlement, Job
 from campaigns.models.states import Status
 from campaigns.reporting.forecast import streams
 from campaigns.senders import entitlements
-from campaigns.senders.entitlements import why_held
+from campaigns.senders.entitlements import held_reason_expression
 from tests import factories
 
 PLANNED = """
@@ -61,11 +61,11 @@ def test_a_lost_connection_is_an_error_of_djangos_and_the_next_request_has_a_new
 @pytest.mark.django_db(transaction=True)
 def test_streams_are_read_on_while_an_upgrade_adds_a_column() -> None:
     vendor = factories.vendor(limits=[(5, 60)])
-    streams.of_vendors()
+    streams.streams_of_vendors()
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE campaigns_job ADD COLUMN of_an_upgrade int")
     try:
-        assert vendor.slug in {one.slug for one in streams.of_vendors()}
+        assert vendor.slug in {one.slug for one in streams.streams_of_vendors()}
     finally:
         with connection.cursor() as cursor:
             cursor.execute("ALTER TABLE campaigns_job DROP COLUMN of_an_upgrade")
@@ -77,10 +77,10 @@ def test_by_key_says_what_the_queryset_says_of_each_row() -> None:
     Entitlement.objects.filter(sponsor=barred.sponsor_id).delete()
     other = factories.campaign_with_job(status=Status.READY)
     asked = [free.pk, barred.pk]
-    by_orm = dict(Job.objects.filter(pk__in=asked).order_by().values_list("pk", why_held()))
-    assert entitlements.each_held(asked) == {pk: why for pk, why in by_orm.items() if why}
-    assert set(entitlements.each_held([*asked, other.pk])) == {barred.pk}
-    assert entitlements.each_held([]) == {}
+    by_orm = dict(Job.objects.filter(pk__in=asked).order_by().values_list("pk", held_reason_expression()))
+    assert entitlements.held_reasons(asked) == {pk: why for pk, why in by_orm.items() if why}
+    assert set(entitlements.held_reasons([*asked, other.pk])) == {barred.pk}
+    assert entitlements.held_reasons([]) == {}
 
 
 @pytest.mark.django_db

@@ -141,7 +141,9 @@ def test_what_is_sent_again_has_no_cause_until_it_is_answered_again() -> None:
 def test_suppressed_recipients_are_the_cause_and_are_none_when_they_are_freed() -> None:
     job = factories.campaign_with_job(2)
     job.campaign.sponsor.refresh_from_db()
-    lists.add(job.sponsor_id, "email", [NewSuppression(messages(job)[0].recipient, "unsubscribed", "by hand")])
+    lists.add_suppressions(
+        job.sponsor_id, "email", [NewSuppression(messages(job)[0].recipient, "unsubscribed", "by hand")]
+    )
     assert comparing.end_suppressed(job) == 1
     assert causes(job) == ["recipient", None]
     Suppression.objects.update(until=NOON)

@@ -25,7 +25,7 @@ HOUR = timedelta(hours=1)
 
 
 def of(vendor: Vendor) -> VendorStreams:
-    return next(one for one in streams.of_vendors() if one.vendor_id == vendor.pk)
+    return next(one for one in streams.streams_of_vendors() if one.vendor_id == vendor.pk)
 
 
 def dispatched(kind: str = "small-only", size: int = 3, **login: Any) -> Job:
@@ -173,7 +173,9 @@ def test_a_stream_is_a_job_whose_sender_lives() -> None:
 def test_the_alarm_says_why_and_only_of_vendors_with_late_jobs() -> None:
     alone, read = dispatched(), dispatched()
     factories.at_work(read.vendor, slots=3)
-    texts = streams.alarms(one for one in streams.of_vendors() if one.vendor_id in (alone.vendor_id, read.vendor_id))
+    texts = streams.late_alarms(
+        one for one in streams.streams_of_vendors() if one.vendor_id in (alone.vendor_id, read.vendor_id)
+    )
     texts_of_an_hour = [re.sub(r"\b36\d\d s", "an hour", text) for text in texts]
     assert sorted(texts_of_an_hour) == sorted(
         [
@@ -183,7 +185,7 @@ def test_the_alarm_says_why_and_only_of_vendors_with_late_jobs() -> None:
             "the workers' log has to tell",
         ]
     )
-    assert streams.alarms([of(factories.vendor())]) == []
+    assert streams.late_alarms([of(factories.vendor())]) == []
 
 
 @pytest.mark.django_db(transaction=True)

@@ -281,7 +281,7 @@ def test_a_report_of_twilio_changes_the_message_it_names(settings: Any) -> None:
     links, [reference] = finished(program, row, [accepted("SM1")])
     path = f"/api/v1/receipts/{row.slug}?reference={reference}"
     signed = from_twilio(DELIVERED, signed=f"https://mail.example.com{path}")
-    known_vendors.forget()
+    known_vendors.forget_all()
 
     def post(headers: Mapping[str, str]) -> Any:
         form = "application/x-www-form-urlencoded"
@@ -304,7 +304,7 @@ def test_a_report_of_lob_changes_the_message_it_names() -> None:
     address = {"name": "Ann", "address_line1": "Main Street 1", "address_city": "Town"}
     links, [reference] = finished(program, row, [accepted("ltr_1")], fields=address)
     signed = from_lob(EVENT | {"body": {"id": "ltr_1", "metadata": {"reference": reference}}})
-    known_vendors.forget()
+    known_vendors.forget_all()
     path = f"/api/v1/receipts/{row.slug}"
     for changed in (1, 0):
         answer = Client().post(path, signed.body, content_type="application/json", headers=signed.headers)

@@ -125,17 +125,17 @@ def test_16_where_calls_may_be_open_everybody_is_told_until_when(redis: PrivateR
     account.refresh_from_db()
     job.refresh_from_db()
     assert account.rate_limited_until and account.rate_limited_until > least and "rate limit" in job.waits_for
-    queue = queues.of_vendors([account.vendor_id], timezone.now())[account.vendor_id]
+    queue = queues.queues_of_vendors([account.vendor_id], timezone.now())[account.vendor_id]
     assert queue.logins[account.pk].full_until == account.rate_limited_until, "forecasts begin there"
-    silent = queue.condition.until
+    silent = queue.best_condition.until
     assert silent == account.rate_limited_until
     [row] = [one for one in dashboard.read().vendors if one.vendor.pk == account.vendor_id]
     said = f"silent until {timezone.localtime(silent):%H:%M}"
     assert row.state.startswith(f"{said}, because its windows were")
     # There is no mailcaster here, which would be its first obstacle.
     Job.objects.filter(pk=job.pk).update(status="SENDING", heartbeat_at=timezone.now())
-    jobs = list(eta.described(Job.objects.filter(pk=job.pk)))
-    [forecast] = eta.of_jobs(jobs, progress.progress_of_jobs(jobs), timezone.now()).values()
+    jobs = list(eta.select_related_rows(Job.objects.filter(pk=job.pk)))
+    [forecast] = eta.forecast_jobs(jobs, progress.progress_of_jobs(jobs), timezone.now()).values()
     assert forecast.next.startswith(f"{said}, because its windows were")
     [sentence] = probes.list_silent()
     assert sentence.startswith(f"all vendors: {said}") and "because its windows were rebuilt" in sentence

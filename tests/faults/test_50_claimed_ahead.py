@@ -92,7 +92,7 @@ def test_50_who_is_suppressed_while_claimed_ahead_is_not_called(job: Job, sandbo
     last = list(Message.objects.order_by("-pk").values_list("recipient", flat=True)[:500])
     with being_sent(job) as sending:
         wait_until(is_claimed_ahead, "more is claimed than there are connections", every=0.01)
-        lists.add(None, "email", [NewSuppression(one, "stop") for one in last])
+        lists.add_suppressions(None, "email", [NewSuppression(one, "stop") for one in last])
         sandbox.settings(latency_ms=0.0)
         assert not result_of(sending, "all is sent").left
     called = {entry.recipient for entry in sandbox.books().entries}

@@ -236,7 +236,7 @@ def halted_at(account: Credential) -> list[str]:
     out = io.StringIO()
     call_command("status", stdout=out)
     halt = recovery.current_halt()
-    queue = queues.of_vendors([account.vendor_id], timezone.now())[account.vendor_id]
+    queue = queues.queues_of_vendors([account.vendor_id], timezone.now())[account.vendor_id]
     assert halt and not halt.taken_over
     return [halt.why, probes.database()["calls"], " ".join(out.getvalue().split()), queue.halted]
 

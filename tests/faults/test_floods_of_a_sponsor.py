@@ -57,7 +57,7 @@ def test_another_one_is_suppressed_amid_a_huge_import(anton: Sponsor, velma: Spo
                     assert result_of(hers.submit(add_and_close, velma, mine), "hers is stored") == 1
                 yield NewSuppression(one, "by_hand")
 
-        assert lists.add(anton.pk, "email", read_slowly()) == HUGE
+        assert lists.add_suppressions(anton.pk, "email", read_slowly()) == HUGE
     theirs = Suppression.objects.filter(sponsor=anton).order_by("position").values_list("position", flat=True)
     position = Suppression.objects.get(sponsor=velma).position
     assert theirs[2 * SLICE - 1] < position < theirs[2 * SLICE]
@@ -65,7 +65,7 @@ def test_another_one_is_suppressed_amid_a_huge_import(anton: Sponsor, velma: Spo
 
 def add_and_close(sponsor: Sponsor, new: NewSuppression) -> int:
     try:
-        return lists.add(sponsor.pk, "email", [new])
+        return lists.add_suppressions(sponsor.pk, "email", [new])
     finally:
         connection.close()
 
@@ -103,8 +103,8 @@ def test_whom_one_sponsor_suppresses_amid_anothers_campaign_she_goes_on_writing_
     with meanwhile(sent, job) as sending:
         wait_until(lambda: sandbox.books().recipients, "hers is being sent")
         his = [NewSuppression(one, "stop") for one in addresses(2_000)[-HUGE:]]
-        assert lists.add(anton.pk, "email", his) == HUGE
-        assert lists.add(velma.pk, "email", [NewSuppression(his[-1].address, "unsubscribed")]) == 1
+        assert lists.add_suppressions(anton.pk, "email", his) == HUGE
+        assert lists.add_suppressions(velma.pk, "email", [NewSuppression(his[-1].address, "unsubscribed")]) == 1
         job = result_of(sending, "hers is sent")
     assert job.accepted + job.suppressed == 2_000 and job.suppressed <= 1
     assert not [check for check in audit.ask_all_questions() if not check.is_kept]

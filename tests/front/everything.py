@@ -45,7 +45,7 @@ class Everything:
 
 def everything(program: Program, vendor) -> Everything:
     """A finished session with a message, a webhook, an event that waits, a template, a topic and an answer."""
-    hook, _ = events.create(program.sponsor, URL, [], test=False)
+    hook, _ = events.create_webhook(program.sponsor, URL, [], test=False)
     recipients = [{"to": "ann@sandbox.example", "reference": REFERENCE}]
     sent = program.send(letter(vendor, recipients=recipients, metadata={"run": RUN}), "very-own-key")
     assert sent.status_code == 202, sent.content

@@ -24,9 +24,9 @@ def forget() -> None:
     """What this process has read of keys and vendors: a test's rows come and go faster than a second."""
     keyring.forget()
     vendor_cache.forget()
-    known_vendors.forget()
+    known_vendors.forget_all()
     counts.forget_counts()
-    forecasts.forget()
+    forecasts.forget_queues()
     connection_pool.close()
 
 

@@ -47,7 +47,7 @@ def test_an_answer_to_a_number_of_nobody_is_for_those_who_see_all(twilio: Any, v
 
 
 def test_a_program_hears_of_it(twilio: Any, velma: Identity) -> None:
-    events.create(velma.sponsor, "https://receiver.example/", ["answer.received"], test=False)
+    events.create_webhook(velma.sponsor, "https://receiver.example/", ["answer.received"], test=False)
     post(twilio, "STOP", "SM1"), post(twilio, "Hello", "SM2")
     assert [call.kind for call in WebhookCall.objects.all()] == ["answer.received"] * 2
 

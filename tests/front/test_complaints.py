@@ -25,13 +25,13 @@ def own_network(settings: Any) -> None:
 
 def test_a_complaint_is_an_event_once_however_often_it_is_reported() -> None:
     program, other, vendor = Program(), Program(), reporting()
-    hook, _ = events.create(program.sponsor, URL, [], test=False)
+    hook, _ = events.create_webhook(program.sponsor, URL, [], test=False)
     for sponsor, kinds, test in [
         (program.sponsor, ["message.bounced"], False),
         (program.sponsor, [], True),
         (other.sponsor, [], False),
     ]:
-        events.create(sponsor, URL, kinds, test=test)
+        events.create_webhook(sponsor, URL, kinds, test=test)
     links, names = finished(program, vendor.row, [accepted("v-0"), accepted("v-1")])
     for minute in (5, 9):
         vendor.post([receipt(names[1], "complained", minute, reason="abuse")])

@@ -81,8 +81,8 @@ def test_a_result_on_its_server_is_not_believed_after_a_receipt():
 
 def test_programs_hear_once_however_often_the_vendor_reports(receiver: Receiver):
     program, vendor = Program(), reporting()
-    _, secret = events.create(program.sponsor, receiver.url, [], test=False)
-    events.create(program.sponsor, receiver.url, [], test=True)
+    _, secret = events.create_webhook(program.sponsor, receiver.url, [], test=False)
+    events.create_webhook(program.sponsor, receiver.url, [], test=True)
     _, names = finished(program, vendor.row, [accepted("v-0"), accepted("v-1")])
     for _ in range(2):
         vendor.post([receipt(names[0]), receipt(names[1], "bounced", reason="unknown")])
@@ -99,7 +99,7 @@ def test_programs_hear_once_however_often_the_vendor_reports(receiver: Receiver)
 
 def test_a_letter_that_is_delivered_before_its_session_ends_was_sent_as_well(receiver: Receiver):
     program, vendor = Program(), reporting()
-    events.create(program.sponsor, receiver.url, [], test=False)
+    events.create_webhook(program.sponsor, receiver.url, [], test=False)
     _, (name,) = finished(program, vendor.row, [accepted()])
     vendor.tell((name,))
     session = Session.objects.get()
@@ -130,7 +130,7 @@ def test_a_locked_job_holds_up_no_other_vendors_reports_and_its_own_vendor_is_as
 @pytest.mark.slow("processes")
 def test_workers_post_the_news(receiver: Receiver):
     program, vendor = Program(), reporting()
-    events.create(program.sponsor, receiver.url, ["message.delivered"], test=False)
+    events.create_webhook(program.sponsor, receiver.url, ["message.delivered"], test=False)
     _, names = finished(program, vendor.row, [accepted(), accepted()])
     with worker(queues="webhooks,celery", WEBHOOK_NETWORKS="127.0.0.0/8"):
         vendor.tell(*((name,) for name in names))
@@ -183,7 +183,7 @@ class TestWhoMayReport:
             row = ReportKey(vendor=vendor.row)
             row.secret = {"key": text}
             row.save()
-        known_vendors.forget()
+        known_vendors.forget_all()
         assert vendor.post([receipt("x")]).status_code == 202
 
     def test_a_vendor_that_cannot_be_used_as_it_is_stored_reports_nothing(self, caplog):
@@ -194,19 +194,19 @@ class TestWhoMayReport:
             ("http", {"receipts": "x"}),
         ):
             Vendor.objects.filter(pk=vendor.row.pk).update(adapter=adapter, settings=settings)
-            known_vendors.forget()
+            known_vendors.forget_all()
             problem(vendor.post([receipt("x")]), "not-the-vendor", 401)
         assert caplog.text.count("cannot be taken as it is set up") == 1, "once a minute"
 
     def test_who_tries_many_names_makes_nobody_read_a_vendor_again(self, django_assert_num_queries):
         vendor = reporting()
         known = KnownVendors()
-        known.find(vendor.row.slug)
+        known.find_vendor(vendor.row.slug)
         for number in range(receipts.MOST_STRANGE + 1):
             known._strange[f"nobody-{number}"] = time.monotonic()
-        assert known.find("nobody") is None
+        assert known.find_vendor("nobody") is None
         with django_assert_num_queries(0):
-            found = known.find(vendor.row.slug)
+            found = known.find_vendor(vendor.row.slug)
         assert found and found.id == vendor.row.pk
 
     def test_the_command_shows_a_secret_once_where_the_adapter_reports(self, capsys):

@@ -99,12 +99,24 @@ def test_the_identity_that_is_called_as_the_vendor_goes_before_the_default_at_bo
     program = Program()
     relay, other = (api_vendor(adapter="smtp", settings=RELAY) for _ in range(2))
     main, named = identity(program, "main", default=True), identity(program, relay.slug)
-    assert campaign(program.send(letter(relay))).identity == named == entitlements.choose(program.sponsor, relay)
-    assert campaign(program.send(letter(other))).identity == main == entitlements.choose(program.sponsor, other)
+    assert (
+        campaign(program.send(letter(relay))).identity
+        == named
+        == entitlements.choose_identity_for(program.sponsor, relay)
+    )
+    assert (
+        campaign(program.send(letter(other))).identity
+        == main
+        == entitlements.choose_identity_for(program.sponsor, other)
+    )
     assert campaign(program.send(letter(relay, identity="main"))).identity == main
     Identity.objects.filter(pk=named.pk).update(enabled=False)
     vendor_cache.forget()
-    assert campaign(program.send(letter(relay))).identity == main == entitlements.choose(program.sponsor, relay)
+    assert (
+        campaign(program.send(letter(relay))).identity
+        == main
+        == entitlements.choose_identity_for(program.sponsor, relay)
+    )
 
 
 def test_a_session_says_that_it_is_held_and_why() -> None:

@@ -169,7 +169,7 @@ class TestStop:
         velma.sponsor.entitlements.update(credential=theirs)
         bob = factories.sponsor("Bob")
         Entitlement.objects.create(sponsor=bob, vendor=twilio, credential=own)
-        known_vendors.forget()
+        known_vendors.forget_all()
         for number, text in enumerate(("STOP", "HELP", "hello")):
             assert post(twilio, text, f"SM{number}", token="bobs").status_code == 204
         assert held() == [("Bob", THEIRS)] and not Campaign.objects.exists()
@@ -179,7 +179,7 @@ class TestStop:
         assert ("Velma", THEIRS) in held(), "and nobody lifts her STOP"
         factories.campaign([THEIRS], of=theirs, by=velma.sponsor)
         velma.sponsor.entitlements.all().delete()
-        lists.lift(list(Suppression.objects.values_list("pk", flat=True)))
+        lists.lift_suppressions(list(Suppression.objects.values_list("pk", flat=True)))
         post(twilio, "STOP", "SM10")
         assert ("Velma", THEIRS) in held(), "her own account's STOP, although she may not use it any more"
 
@@ -190,7 +190,7 @@ class TestStop:
             campaign = factories.campaign([THEIRS, "+447700900124"], of=twilio.credentials.get(), by=velma.sponsor)
             Campaign.objects.update(identity=velma)
             job = take_again(factories.job(campaign, "DISPATCHED"))
-            known_vendors.forget()
+            known_vendors.forget_all()
             post(twilio, "STOP")
             assert (sent(job).accepted, job.refresh_from_db(), job.suppressed) == (1, None, 1)
             assert len(server.books) == 1
@@ -226,7 +226,7 @@ class TestOutOfOrder:
     def test_a_late_start_lifts_no_newer_stop_that_a_vendor_has_told_otherwise(
         self, twilio: Any, velma: Identity
     ) -> None:
-        lists.add(velma.sponsor_id, "sms", [NewSuppression(THEIRS, "stop", "refused")])
+        lists.add_suppressions(velma.sponsor_id, "sms", [NewSuppression(THEIRS, "stop", "refused")])
         written(twilio, ("START", 1))
         assert held() == [("Velma", THEIRS)]
 
@@ -256,7 +256,7 @@ class TestOutOfOrder:
         vendor = api_vendor(adapter="described", channel="sms", settings={"description": source})
         factories.entitle([velma.sponsor], [vendor])
         report_keys.enter_key(vendor, "key", timezone.now())
-        known_vendors.forget()
+        known_vendors.forget_all()
         stop = {"i": 1, "f": THEIRS, "t": OURS, "x": "STOP"}
         bad: list[dict[str, Any]] = [{**stop, "i": None}, {**stop, "i": 2, "at": "soon"}]
 
@@ -271,8 +271,10 @@ class TestOutOfOrder:
 
 class TestStart:
     def test_it_lifts_only_what_a_stop_has_made(self, twilio: Any, velma: Identity) -> None:
-        lists.add(velma.sponsor_id, "sms", [NewSuppression(THEIRS, "by_hand"), NewSuppression(THEIRS, "stop")])
-        lists.add(None, "sms", [NewSuppression(THEIRS, "stop")])
+        lists.add_suppressions(
+            velma.sponsor_id, "sms", [NewSuppression(THEIRS, "by_hand"), NewSuppression(THEIRS, "stop")]
+        )
+        lists.add_suppressions(None, "sms", [NewSuppression(THEIRS, "stop")])
         post(twilio, "Unstop")
         left = Suppression.objects.filter(until=None).values_list("sponsor__name", "reason")
         assert sorted(left, key=str) == sorted([("Velma", "by_hand"), (None, "stop")], key=str)

@@ -31,7 +31,7 @@ FIGURES = re.compile(r"(?:msg|whk|sup|inb|cal)_\d")
 
 def service(program, vendor):
     vendor_cache.forget()
-    forecasts.forget()
+    forecasts.forget_queues()
     return next(one for one in program.get("/api/v1/services").json()["data"] if one["slug"] == vendor.slug)
 
 
@@ -156,14 +156,14 @@ def test_pages_follow_each_other_by_new_cursors_and_by_those_of_versions_before(
 
 def test_ids_of_a_result_that_a_version_before_has_stored_name_the_same_events():
     program, vendor = Program(), api_vendor()
-    events.create(program.sponsor, "https://receiver.example/hook", [], test=False)
+    events.create_webhook(program.sponsor, "https://receiver.example/hook", [], test=False)
     program.send(letter(vendor), "k")
     job = Job.objects.get()
     end(job, [accepted("v-1")])
     session = Session.objects.get()
-    rows = reader.of_rows(session, job)
+    rows = reader.messages_from_rows(session, job)
     old = [row | {"id": f"msg_{job.first_message}"} for row in rows]
-    named = [list(events._of_messages(session, one)) for one in (rows, old)]
+    named = [list(events._message_events(session, one)) for one in (rows, old)]
     assert named[0] == named[1] and named[0][0][2]["id"] == public_ids.name("msg", job.first_message)
 
 

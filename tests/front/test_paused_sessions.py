@@ -34,7 +34,7 @@ def send(program: Program, **members: Any) -> dict[str, Any]:
 
 def test_a_program_pauses_its_session_and_lets_it_go_on(program: Program, settings: Any) -> None:
     settings.WEBHOOK_NETWORKS = ["127.0.0.0/8"]
-    events.create(program.sponsor, "http://127.0.0.1:8443/hook", ["session.paused"], test=False)
+    events.create_webhook(program.sponsor, "http://127.0.0.1:8443/hook", ["session.paused"], test=False)
     links = send(program)
     paused = program.post(links["pause"]).json()
     assert paused["changed"] and paused["session"]["status"] == "paused"

@@ -78,7 +78,7 @@ def test_a_repeat_gets_its_first_answer_although_the_quota_is_used() -> None:
 
 def test_recipients_who_get_nothing_are_not_counted() -> None:
     program, vendor = Program(), api_vendor()
-    lists.add(program.sponsor.pk, "email", [NewSuppression("ben@sandbox.example", "stop")])
+    lists.add_suppressions(program.sponsor.pk, "email", [NewSuppression("ben@sandbox.example", "stop")])
     quota(program, vendor, "day", 2)
     to = [f"{name}@sandbox.example" for name in ("ann", "ben", "cleo")]
     assert program.send(letter(vendor, to)).status_code == 202

@@ -96,7 +96,7 @@ def test_a_name_of_amazons_that_leads_into_our_own_network_is_not_called(monkeyp
 
 def test_sns_is_asked_for_its_login() -> None:
     vendor, (name,) = sent(SES)
-    known_vendors.forget()
+    known_vendors.forget_all()
     body, path = SES.packed("delivered", name), f"/api/v1/receipts/{vendor.slug}"
     headers = {name: value for name, value in SES.sign(body).items() if name != "authorization"}
     first = Client().post(path, body, content_type="text/plain; charset=UTF-8", headers=headers)

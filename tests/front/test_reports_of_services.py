@@ -40,7 +40,7 @@ def sent(service: Service, letters: int = 1) -> tuple[Any, list[str]]:
 
 
 def post(vendor: Any, body: bytes, headers: dict[str, str]) -> Any:
-    known_vendors.forget()
+    known_vendors.forget_all()
     return Client().post(f"/api/v1/receipts/{vendor.slug}", body, content_type="application/json", headers=headers)
 
 

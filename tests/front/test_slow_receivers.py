@@ -12,7 +12,7 @@ from django.db import connection
 from django.utils import timezone
 
 from campaigns.integrations.webhooks import delivery, events
-from campaigns.integrations.webhooks.delivery import IN_FLIGHT, OF_A_WEBHOOK, SUSPENDED, TIMEOUTS, DueCall, share
+from campaigns.integrations.webhooks.delivery import IN_FLIGHT, OF_A_WEBHOOK, SUSPENDED, TIMEOUTS, DueCall, share_calls
 from campaigns.models import Session, Webhook, WebhookCall
 from campaigns.tasks import notify_webhooks, sweep_sessions
 from tests.campaigns.rows import accepted
@@ -64,13 +64,15 @@ def calls(program: Program, url: str, hooks: int, each: int) -> list[Webhook]:
     if session is None:
         finished(program, [accepted()])
         session = Session.objects.filter(sponsor=program.sponsor).get()
-    made = [events.create(program.sponsor, url, [], test=False)[0] for _ in range(hooks)]
+    made = [events.create_webhook(program.sponsor, url, [], test=False)[0] for _ in range(hooks)]
     for hook in made:
         rows = [
-            events._row(hook, session, events.uuid5(events.SPACE, f"{hook.pk} {n}"), events.Event.MESSAGE_SENT, {})
+            events._make_session_call(
+                hook, session, events.uuid5(events.SPACE, f"{hook.pk} {n}"), events.Event.MESSAGE_SENT, {}
+            )
             for n in range(each)
         ]
-        events.store(rows)
+        events.store_calls(rows)
     return made
 
 
@@ -151,7 +153,7 @@ class TestSuspension:
         sweep_sessions()
         call = hook.calls.get()
         assert call.next_at is None and "given up" in call.result
-        assert events.again(call.pk) and deliver(call.pk) is None
+        assert events.repeat_call(call.pk) and deliver(call.pk) is None
         assert hook.calls.exclude(taken_at=None).exists()
 
 
@@ -159,14 +161,14 @@ def test_a_sponsor_may_use_half_of_what_the_others_leave_free() -> None:
     def due(sponsor: int, first: int, hooks: int = 40) -> list[DueCall]:
         return [DueCall(first + n, 100 * sponsor + n % hooks, sponsor, False) for n in range(2 * IN_FLIGHT)]
 
-    alone = list(share(due(1, 0), Counter(), Counter()))
+    alone = list(share_calls(due(1, 0), Counter(), Counter()))
     assert len(alone) == IN_FLIGHT // 2
     busy = Counter({1: IN_FLIGHT // 2})
-    second = list(share(due(1, 0) + due(2, 10_000), Counter(), busy))
+    second = list(share_calls(due(1, 0) + due(2, 10_000), Counter(), busy))
     assert Counter(one.sponsor_id for one in second) == {2: IN_FLIGHT // 4}
-    one_hook = list(share(due(1, 0, hooks=1), Counter(), Counter()))
+    one_hook = list(share_calls(due(1, 0, hooks=1), Counter(), Counter()))
     assert len(one_hook) == OF_A_WEBHOOK
-    assert list(share([DueCall(1, 1, 1, True)], Counter({1: 1}), Counter({1: 1}))) == [], "one at a time on trial"
+    assert list(share_calls([DueCall(1, 1, 1, True)], Counter({1: 1}), Counter({1: 1}))) == [], "one at a time on trial"
 
 
 @pytest.mark.django_db(transaction=True)

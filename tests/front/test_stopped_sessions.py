@@ -33,7 +33,7 @@ class Large:
     def __init__(self, settings: Any, cut: int, letters: int = 5) -> None:
         settings.WEBHOOK_NETWORKS = ["127.0.0.0/8"]
         self.program = Program()
-        events.create(self.program.sponsor, "http://127.0.0.1:8443/hook", ["session.finished"], test=False)
+        events.create_webhook(self.program.sponsor, "http://127.0.0.1:8443/hook", ["session.finished"], test=False)
         vendor = api_vendor(small_audience_threshold=4)
         addresses = [f"p{number}@sandbox.example" for number in range(letters)]
         self.links = self.program.send(letter(vendor, addresses)).json()["links"]

@@ -57,7 +57,7 @@ def test_pages_and_one_address_also_after_its_erasure():
 
 def test_lifting_ends_those_of_the_sponsor_only():
     program = Program()
-    lists.add(None, "email", [NewSuppression("ann@example.com", "stop")])
+    lists.add_suppressions(None, "email", [NewSuppression("ann@example.com", "stop")])
     program.send(asked("ann@example.com"), None, HERE)
     assert program.send(named("ann@example.com"), None, f"{HERE}/lift").json() == {"changed": 1}
     assert listed(program) == [] and Suppression.objects.filter(until=None).get().sponsor is None
@@ -88,9 +88,9 @@ def test_only_a_live_key_with_the_scope_ops_changes_them():
 
 def test_a_request_stores_suppressed_recipients_with_their_end_and_says_so():
     program = Program()
-    lists.add(None, "email", [NewSuppression("ALL@sandbox.example", "complained")])
+    lists.add_suppressions(None, "email", [NewSuppression("ALL@sandbox.example", "complained")])
     program.send(asked("ann@sandbox.example"), None, HERE)
-    lists.add(factories.sponsor().pk, "email", [NewSuppression("bob@sandbox.example", "stop")])
+    lists.add_suppressions(factories.sponsor().pk, "email", [NewSuppression("bob@sandbox.example", "stop")])
     to = ["all@sandbox.example", "ann@sandbox.example", "bob@sandbox.example"]
     answer = program.send(letter(api_vendor(), to))
     session = program.get(answer.json()["links"]["self"]).json()

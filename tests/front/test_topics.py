@@ -20,7 +20,7 @@ def test_a_topic_is_one_of_the_sponsors_and_who_unsubscribed_from_it_gets_nothin
     offers = Topic.objects.create(sponsor=program.sponsor, name="offers", title="Weekly offers")
     asked = {**letter(vendor), "topic": "offers"}
     address = asked["recipients"][0]["to"]
-    lists.add(program.sponsor.pk, "email", [NewSuppression(address, "unsubscribed", topic_id=offers.pk)])
+    lists.add_suppressions(program.sponsor.pk, "email", [NewSuppression(address, "unsubscribed", topic_id=offers.pk)])
     assert program.send(asked, "one").status_code == program.send(letter(vendor), "two").status_code == 202
     assert list(Campaign.objects.order_by("id").values_list("topic", flat=True)) == [offers.pk, None]
     first, *_, last = Message.objects.order_by("campaign_id", "id").values_list("error_code", flat=True)
@@ -60,7 +60,7 @@ def test_a_sponsor_may_mark_nothing_as_transactional_unless_it_is_allowed_to(set
     assert pointers(program.send({**letter(vendor), "transactional": True})) == {"/transactional": "transactional"}
     program.sponsor.may_be_transactional = True
     program.sponsor.save()
-    lists.add(program.sponsor.pk, "email", [NewSuppression(asked["recipients"][0]["to"], "unsubscribed")])
+    lists.add_suppressions(program.sponsor.pk, "email", [NewSuppression(asked["recipients"][0]["to"], "unsubscribed")])
     assert program.send({**letter(vendor), "transactional": True}).status_code == 202
     assert Campaign.objects.get().transactional and not Message.objects.filter(error_code="suppressed").exists()
     refused = program.send({**asked, "transactional": True})

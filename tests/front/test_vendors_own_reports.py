@@ -74,12 +74,12 @@ def sent(shapes: Sequence[Any] = (accepted("v-1"),), channel: str = "email") -> 
     vendor = api_vendor(adapter="callback", channel=channel)
     Credential.objects.filter(vendor=vendor).update(secret={"token": "other"})
     Credential.objects.filter(pk=job.campaign.credential_id).update(vendor=vendor, secret={"token": "sesame"})
-    receipts.known_vendors.forget()
+    receipts.known_vendors.forget_all()
     return vendor, job, [row.reference for row in messages(job)]
 
 
 def tell(vendor: Any, token: str = "sesame", base: str = "http://testserver", method: str = "POST", **said: str) -> Any:
-    receipts.known_vendors.forget()
+    receipts.known_vendors.forget_all()
     path = f"/api/v1/receipts/{vendor.slug}"
     form = "&".join(f"{name}={value}" for name, value in said.items())
     if method == "GET":
@@ -196,7 +196,9 @@ def test_how_many_reports_wait_for_their_letters_is_a_metric() -> None:
 def test_a_text_that_no_column_holds_keeps_back_nothing() -> None:
     vendor, job, (name, other) = sent([accepted(), accepted()])
     said = [Reported(name, "bounced", NOON, "\ud800", "\0\ud800", "hard", "\ud800" * 30)]
-    together = receipts._together(vendor.pk, vendor.slug, ())._serve([said, [Reported(other, "delivered", NOON)]])
+    together = receipts._batcher_of_account(vendor.pk, vendor.slug, ())._serve(
+        [said, [Reported(other, "delivered", NOON)]]
+    )
     assert [one.changed for one in together] == [1, 1]  # type: ignore[union-attr]
     job.refresh_from_db()
     assert (job.delivered, job.bounced) == (1, 1)

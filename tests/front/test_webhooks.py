@@ -96,7 +96,7 @@ def finished(program, shapes, **members):
 
 def test_what_became_of_a_session_is_posted_and_signed(receiver):
     program = Program()
-    hook, secret = events.create(program.sponsor, receiver.url, [], test=False)
+    hook, secret = events.create_webhook(program.sponsor, receiver.url, [], test=False)
     calls = finished(program, [accepted(), refused(), in_doubt()], metadata={"run": "7"})
     assert all(deliver(call) is None for call in calls)
     posted = {}
@@ -120,7 +120,7 @@ def test_what_became_of_a_session_is_posted_and_signed(receiver):
 
 def test_an_event_is_one_call_however_often_it_is_found_and_a_settled_doubt_is_news(receiver):
     program = Program()
-    events.create(program.sponsor, receiver.url, [], test=False)
+    events.create_webhook(program.sponsor, receiver.url, [], test=False)
     assert len(finished(program, [in_doubt()])) == 2
     session, job = Session.objects.get(), Job.objects.get()
     assert writer.write_result(session.pk) == [] and WebhookCall.objects.count() == 2
@@ -138,9 +138,9 @@ def test_an_event_is_one_call_however_often_it_is_found_and_a_settled_doubt_is_n
 
 def test_each_webhook_gets_its_own_sponsors_events_of_its_kinds_and_its_mode(receiver):
     program, stranger = Program(), Program()
-    wanted, _ = events.create(program.sponsor, receiver.url, ["message.failed"], test=False)
-    events.create(program.sponsor, receiver.url, [], test=True)
-    events.create(stranger.sponsor, receiver.url, [], test=False)
+    wanted, _ = events.create_webhook(program.sponsor, receiver.url, ["message.failed"], test=False)
+    events.create_webhook(program.sponsor, receiver.url, [], test=True)
+    events.create_webhook(stranger.sponsor, receiver.url, [], test=False)
     finished(program, [accepted(), refused()])
     assert [(call.webhook_id, call.kind) for call in WebhookCall.objects.all()] == [(wanted.pk, "message.failed")]
 
@@ -167,7 +167,7 @@ class TestTries:
     def call(self, receiver):
         """A call that is due."""
         program = Program()
-        events.create(program.sponsor, receiver.url, ["session.finished"], test=False)
+        events.create_webhook(program.sponsor, receiver.url, ["session.finished"], test=False)
         (call_id,) = finished(program, [accepted()])
         return call_id
 
@@ -210,7 +210,7 @@ class TestTries:
         hook = Webhook.objects.get()
         assert not hook.enabled and "410" in hook.disabled_reason
         assert WebhookCall.objects.get(pk=call).next_at is None
-        assert not events.again(call), "it has to be switched on first"
+        assert not events.repeat_call(call), "it has to be switched on first"
 
     def test_a_receiver_that_is_away_is_tried_again(self, call):
         with socket.socket() as closed:
@@ -300,7 +300,7 @@ def test_a_dead_receiver_holds_up_no_mail(sandbox, settings):
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()  # takes connections and never answers
-        events.create(program.sponsor, f"http://127.0.0.1:{silent.getsockname()[1]}/", [], test=False)
+        events.create_webhook(program.sponsor, f"http://127.0.0.1:{silent.getsockname()[1]}/", [], test=False)
         with worker(queues=f"hub,{vendor.queue}", WEBHOOK_NETWORKS="127.0.0.0/8"), sweeping():
             for number in range(3):
                 assert program.send(letter(vendor, f"p{number}@sandbox.example")).status_code == 202

@@ -131,7 +131,7 @@ def test_a_program_has_so_many_webhooks_and_no_more():
 
 def test_during_a_rotation_both_secrets_sign_and_after_a_day_the_new_one_alone(receiver):
     program = Program()
-    hook, old = events.create(program.sponsor, receiver.url, ["session.finished"], test=False)
+    hook, old = events.create_webhook(program.sponsor, receiver.url, ["session.finished"], test=False)
     new = program.post(f"{HOOKS}/whk_{hook.pk}/rotate").json()["secret"]
     assert old != new
     (call,) = finished(program, [accepted()])
@@ -139,7 +139,7 @@ def test_during_a_rotation_both_secrets_sign_and_after_a_day_the_new_one_alone(r
     ((headers, body, _),) = receiver.got
     assert Signer(old).verify(body, headers) == Signer(new).verify(body, headers)
     with time_machine.travel(timezone.now() + timedelta(hours=25)):
-        assert events.again(call)
+        assert events.repeat_call(call)
         deliver(call)
         _, (headers, body, _) = receiver.got
         assert Signer(new).verify(body, headers)
@@ -149,7 +149,7 @@ def test_during_a_rotation_both_secrets_sign_and_after_a_day_the_new_one_alone(r
 
 def test_the_calls_come_page_by_page_and_an_event_is_posted_again(receiver):
     program = Program()
-    hook, _ = events.create(program.sponsor, receiver.url, [], test=False)
+    hook, _ = events.create_webhook(program.sponsor, receiver.url, [], test=False)
     for call in finished(program, [accepted(), refused()]):
         deliver(call)
     path, seen = f"{HOOKS}/whk_{hook.pk}/calls?limit=2", []
@@ -163,7 +163,7 @@ def test_the_calls_come_page_by_page_and_an_event_is_posted_again(receiver):
     assert (again.status_code, again.json()["id"], again.json()["tries"]) == (202, seen[0]["id"], 0)
     deliver(WebhookCall.objects.get(kind="session.finished").pk)
     assert [headers["webhook-id"] for headers, _, _ in receiver.got].count(seen[0]["id"]) == 2
-    events.disable(hook, "the receiver answered 410 Gone")
+    events.disable_webhook(hook, "the receiver answered 410 Gone")
     found = problem(program.post(f"{HOOKS}/whk_{hook.pk}/calls/{seen[0]['id']}/redeliver"), "state-conflict", 409)
     assert "410 Gone" in found["detail"]
 
@@ -172,7 +172,7 @@ def test_the_calls_come_page_by_page_and_an_event_is_posted_again(receiver):
 class TestRemovedMeanwhile:
     def test_while_a_vendors_report_is_stored_that_report_is_stored(self):
         program = Program()
-        hook, _ = events.create(program.sponsor, URL, ["message.delivered"], test=False)
+        hook, _ = events.create_webhook(program.sponsor, URL, ["message.delivered"], test=False)
         finished(program, [accepted()])
         row, job = Message.objects.get(), Job.objects.get()
         answers = []
@@ -197,7 +197,7 @@ class TestRemovedMeanwhile:
 
     def test_while_it_is_called_the_call_ends_quietly(self, receiver):
         program = Program()
-        events.create(program.sponsor, receiver.url, ["session.finished"], test=False)
+        events.create_webhook(program.sponsor, receiver.url, ["session.finished"], test=False)
         (call,) = finished(program, [accepted()])
         answer = receiver.answer
 

@@ -150,5 +150,5 @@ class TestDoors:
         login = factories.credential(factories.vendor(channel="sms", limits=[(1, 60)]))
         factories.at_work(login.vendor)
         job = accepted(login, [(LONDON, {}), (BERLIN, {})], intake.Hours(time(9), time(18), "UTC", each=True))
-        state = campaign_states.of_campaigns([job.campaign_id])[job.campaign_id]
+        state = campaign_states.states_of_campaigns([job.campaign_id])[job.campaign_id]
         assert "nobody gets it between 18:00 and 09:00 of his time" in state.why

@@ -50,7 +50,7 @@ def marked() -> dict[type[Model], Any]:
     Message.objects.update(recipient=f"{MARK}@a.example", params={"name": MARK})
     row = Message.objects.get(pk=job.first_message)
     settled = Resolution.objects.create(message=row, decision="sent", reason="seen", evidence=f"<{MARK}@a.example>")
-    lists.add(None, "email", [NewSuppression(f"{MARK}@a.example", "by_hand")])
+    lists.add_suppressions(None, "email", [NewSuppression(f"{MARK}@a.example", "by_hand")])
     fields = {"name": "1", "sender": f"{MARK}@a.example", "to": "+1", "text": MARK}
     written = InboundMessage.objects.create(vendor=login.vendor, **fields)
     rows = {Message: row, Resolution: settled, Credential: login, Suppression: Suppression.objects.get()}

@@ -46,8 +46,8 @@ class TestPulse:
 
     def test_of_a_parent_what_is_not_cut_waits_once(self) -> None:
         top, _ = family(parent="P_ASSIGNING", remaining=30, children=["DISPATCHED", "LOGGED"], each=10)
-        queue = queues.of_vendors([top.vendor_id], timezone.now())[top.vendor_id]
-        assert (queue.jobs, queue.waiting, queue.mine, queue.queued) == (1, 40, 40, 40)
+        queue = queues.queues_of_vendors([top.vendor_id], timezone.now())[top.vendor_id]
+        assert (queue.jobs, queue.waiting, queue.mine, queue.count_in_queue) == (1, 40, 40, 40)
 
     def test_calls_in_flight_do_not_wait_unless_too_many_streams_run_to_look_for_them(
         self, monkeypatch: pytest.MonkeyPatch
@@ -57,7 +57,7 @@ class TestPulse:
         def waiting_after_one_more() -> int:
             job = factories.campaign_with_job(5, of=login, status="SENDING")
             factories.claim(job, [0])
-            return queues.of_vendors([login.vendor_id], timezone.now())[login.vendor_id].waiting
+            return queues.queues_of_vendors([login.vendor_id], timezone.now())[login.vendor_id].waiting
 
         monkeypatch.setattr(queues, "FEW", 2)
         assert [waiting_after_one_more() for _ in range(3)] == [4, 8, 15]
@@ -360,8 +360,8 @@ class TestKeptTotals:
         factories.campaign_with_job(5, of=login, by=factories.sponsor("Anton"), status="DISPATCHED", messages=False)
 
         def look() -> tuple[int, int, list[int]]:
-            seen = queues.of_vendors([login.vendor_id], timezone.now(), recent=True)[login.vendor_id]
-            return seen.queued, seen.waiting, [one.weight for one in seen.sponsors.values()]
+            seen = queues.queues_of_vendors([login.vendor_id], timezone.now(), recent=True)[login.vendor_id]
+            return seen.count_in_queue, seen.waiting, [one.weight for one in seen.sponsors.values()]
 
         first = look()
         assert first == look() == look() == (5, 5, [1]), "the same, however often it is looked at"

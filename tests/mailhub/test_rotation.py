@@ -82,25 +82,25 @@ class Installation:
         self.login = factories.credential(secret={"token": "sesame"})
         self.job = job()
         self.link = token(self.job)
-        self.subscription = links.read(self.link)
+        self.subscription = links.read_link(self.link)
         reference = Message.objects.get(pk=self.job.first_message).reference
         self.path = ReturnPaths("bounces@brand.example", return_paths.return_path_keys()).of(reference)
         self.uuid = return_paths.read_return_path(self.path, "return-path")
-        lists.add(None, "email", [NewSuppression("ann@example.com", "by_hand")])
-        self.hook, self.secret = events.add(self.job.sponsor_id, "https://hooks.example/in", [], False)
+        lists.add_suppressions(None, "email", [NewSuppression("ann@example.com", "by_hand")])
+        self.hook, self.secret = events.add_program_webhook(self.job.sponsor_id, "https://hooks.example/in", [], False)
         self.reports = report_keys.rotate_key(self.login.vendor, timezone.now())
         self.program = Program(self.job.campaign.sponsor)
 
     def check(self) -> None:
         start_anew()
-        assert self.subscription and links.read(self.link) == self.subscription, "a link in a letter of last year"
+        assert self.subscription and links.read_link(self.link) == self.subscription, "a link in a letter of last year"
         assert token(self.job) == self.link
         assert self.uuid and return_paths.read_return_path(self.path, "return-path") == self.uuid, (
             "a bounce that comes late"
         )
         assert Credential.objects.get(pk=self.login.pk).secret == {"token": "sesame"}
         hook, at = Webhook.objects.get(pk=self.hook.pk), timezone.now()
-        assert events.signature(hook, "name", at, "body") == events.signature(self.hook, "name", at, "body")
+        assert events.sign_event(hook, "name", at, "body") == events.sign_event(self.hook, "name", at, "body")
         assert hook.secret == {"key": self.secret} and hook.pk == self.hook.pk
         found = report_keys.reporting_vendor(self.login.vendor.slug, timezone.now())
         assert found and found.common and self.reports in repr(list(found.common.source.secrets))

@@ -14,7 +14,7 @@ from campaigns.engine.suppressed import digests
 from campaigns.models import Campaign, Message, Sponsor, Suppression, Topic
 from campaigns.suppression import links
 from campaigns.suppression.pages import unsubscribe
-from campaigns.suppression.pages.phrases import LANGUAGES, phrases
+from campaigns.suppression.pages.phrases import LANGUAGES, choose_phrases
 from tests import factories
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -153,7 +153,7 @@ def test_each_language_that_a_sponsor_can_choose_has_all_phrases() -> None:
     for language, said in LANGUAGES.items():
         for name in said.__slots__:
             assert getattr(said, name).format(sponsor="S", topic="T"), (language, name)
-        assert phrases(language, "") == (language, said)
+        assert choose_phrases(language, "") == (language, said)
 
 
 def test_a_wrong_link_is_told_and_one_with_a_sign_behind_it_is_understood(web: Client) -> None:

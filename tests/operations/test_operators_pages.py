@@ -209,7 +209,7 @@ class TestSearch:
 
     @pytest.mark.parametrize("typed", ["summer 100%%", "_ummer", "summer\\\\"])
     def test_signs_of_patterns_mean_themselves(self, summer: Job, typed: str) -> None:
-        assert campaign_names.newest(typed, None, 10).ids == []
+        assert campaign_names.newest_campaigns(typed, None, 10).ids == []
 
     def test_tabs_count_within_the_search_and_keep_it(self, admin_client: Client, summer: Job) -> None:
         page = admin_client.get(JOBS, {"q": "summer"})
@@ -273,11 +273,11 @@ class TestSearch:
         monkeypatch.setattr(campaign_names, "OF_SPONSORS", 4)
         third, second = (factories.campaign(1, name=f"summer {number}").pk for number in (3, 2))
         sponsors = [*Campaign.objects.values_list("sponsor_id", flat=True)]
-        found = [campaign_names.newest("summer", mine, 2) for mine in (None, sponsors)]
+        found = [campaign_names.newest_campaigns("summer", mine, 2) for mine in (None, sponsors)]
         assert [one.ids for one in found] == [[second, third]] * 2 and [one.common for one in found] == [False, True]
-        assert campaign_names.newest("summer", None, 3).common
-        assert campaign_names.newest("summer", [], 3).ids == []
-        assert [one.ids[0] for one in (campaign_names.newest("summer", None, 2, second),)] == [third]
+        assert campaign_names.newest_campaigns("summer", None, 3).common
+        assert campaign_names.newest_campaigns("summer", [], 3).ids == []
+        assert [one.ids[0] for one in (campaign_names.newest_campaigns("summer", None, 2, second),)] == [third]
         said = str(campaign_names.COMMON)
         assert said in admin_client.get(JOBS, {"q": "sum"}).content.decode()
         monkeypatch.setattr("campaigns.lists.admin.MOST_FOUND", 5)
@@ -291,12 +291,12 @@ class TestSearch:
         monkeypatch.setattr(campaign_names, "OF_SPONSORS", 1)
         mine, others = factories.sponsor(), factories.sponsor()
         own = [factories.campaign(1, by=mine, name=f"Summer {number}").pk for number in range(2)]
-        alone = campaign_names.newest("summer", [mine.pk], 10)
+        alone = campaign_names.newest_campaigns("summer", [mine.pk], 10)
         for number in range(3):
             factories.campaign(1, by=others, name=f"Summer {number} of others")
-        assert campaign_names.newest("summer", [mine.pk], 10) == alone
+        assert campaign_names.newest_campaigns("summer", [mine.pk], 10) == alone
         assert alone == campaign_names.CampaignsNamed(own[::-1], common=False)
-        assert campaign_names.newest("summer", [others.pk], 10).common
+        assert campaign_names.newest_campaigns("summer", [others.pk], 10).common
 
     def test_a_reversed_range_says_so(self, admin_client: Client, summer: Job) -> None:
         page = admin_client.get(JOBS, {"from": "2026-11-05", "to": "2026-11-01"}).content.decode()

@@ -10,7 +10,13 @@ from django.utils import translation
 from campaigns.models import Identity
 from campaigns.senders.deliverability import arrivals, dkim_records, dmarc, spf
 from campaigns.senders.deliverability.dns_questions import DnsAnswer
-from campaigns.senders.deliverability.findings import WRONG, Finding, about_domain, listed, shown
+from campaigns.senders.deliverability.findings import (
+    WRONG,
+    Finding,
+    escape_for_terminal,
+    faults_of_domain,
+    join_with_and,
+)
 from tests import factories
 from tests.dns_server import dns_server
 from tests.owners.test_languages import GERMAN
@@ -44,15 +50,15 @@ def german(sentence):
 
 
 def test_a_finding_is_german_to_its_last_part():
-    nothing = DnsAnswer("one.example").nothing("MX")
+    nothing = DnsAnswer("one.example").nothing_sentence("MX")
     nowhere = Said(arrivals.NOWHERE, mails=arrivals.BOUNCES, why=Said("%(why)s, and no address", why=nothing))
     assert nowhere == "bounces arrive nowhere: one.example has no MX record, and no address"
     assert german(nowhere) == "Rückläufer kommen nirgends an: one.example hat keinen MX-Eintrag, und auch keine Adresse"
-    assert german(listed(["b.example", "c.example", "d.example"])) == "b.example, c.example und d.example"
-    assert german(arrivals.about_mx(arrivals.ANSWERS)) == "MX für Antworten"
+    assert german(join_with_and(["b.example", "c.example", "d.example"])) == "b.example, c.example und d.example"
+    assert german(arrivals.mx_title(arrivals.ANSWERS)) == "MX für Antworten"
     with pytest.raises(ValueError, match="revoked") as caught:
-        dkim_records._read("v=DKIM1; p=")
-    revoked = about_domain("m._domainkey.one.example", [str(caught.value)])
+        dkim_records._read_dkim_record("v=DKIM1; p=")
+    revoked = faults_of_domain("m._domainkey.one.example", [str(caught.value)])
     assert revoked == "m._domainkey.one.example: the key is revoked (p= is empty)"
     assert german(revoked) == "m._domainkey.one.example: der Schlüssel ist widerrufen (p= ist leer)"
     assert german(spf.AND_RELAY) == "SPF und Relay"
@@ -63,7 +69,7 @@ def test_a_finding_is_german_to_its_last_part():
 def test_what_stands_in_the_dns_is_neither_translated_nor_obeyed():
     term = Said("%(domain)s is no term of SPF", domain="one.example: 'May\x1b'")
     found = Finding("SPF", WRONG, term)
-    assert found.sentence == shown(term) == "one.example: 'May\\x1b' is no term of SPF"
+    assert found.sentence == escape_for_terminal(term) == "one.example: 'May\\x1b' is no term of SPF"
     assert "'May\\x1b'" in german(found.sentence)
     assert german(found.sentence) != found.sentence
 

@@ -104,7 +104,7 @@ def test_changes_of_senders_vendors_keys_and_suppressions_are_german():
     assert newest()[1].startswith(f"Schlüssel {key.prefix} angelegt (live) für send")
     keys.extend(key, None, ANN)
     assert newest()[1] == f"Schlüssel {key.prefix} läuft nie ab durch ann"
-    suppressing.add(sponsor.pk, "email", [NewSuppression("p@example.org", "by_hand", "Date")], ANN)
+    suppressing.add_and_record(sponsor.pk, "email", [NewSuppression("p@example.org", "by_hand", "Date")], ANN)
     assert newest()[1] == f"1 (email) für Mandant {sponsor.pk} hinzugefügt durch ann"
     price = Price(vendor=vendor, currency="EUR", per_unit=Decimal("0.07"), since=date(2036, 5, 3), reason="off")
     assert prices.add_price(price, ANN)

@@ -104,7 +104,7 @@ def test_a_campaigns_page_and_the_filter_of_days_are_german(admin_client):
             "Kampagne 4, unzustellbar: 5.1.1",
         ),
         (Said("campaign %(campaign)s, bounced", campaign="4"), "Kampagne 4, unzustellbar"),
-        (refused.source(4, "550", "5.1.1"), "Kampagne 4, abgelehnt: 550 5.1.1"),
+        (refused.source_of_refusal(4, "550", "5.1.1"), "Kampagne 4, abgelehnt: 550 5.1.1"),
         (
             Said("campaign %(campaign)s, soft bounces on %(count)s days", campaign="4", count=3),
             "Kampagne 4, vorübergehend unzustellbar an 3 Tagen",
@@ -127,15 +127,15 @@ def test_lists_of_suppressions_name_their_origin_and_reason_in_german(admin_clie
     sponsor = factories.sponsor()
     sponsor.users.add(owner)
     new = [
-        NewSuppression("a@own.example", "bounced", refused.source(4, "550", "5.1.1")),
+        NewSuppression("a@own.example", "bounced", refused.source_of_refusal(4, "550", "5.1.1")),
         NewSuppression(
             "b@own.example",
             "bounced",
             Said("campaign %(campaign)s, soft bounces on %(count)s days", campaign="4", count=3),
         ),
     ]
-    lists.add(sponsor.pk, "email", new)
-    lists.add(None, "email", [NewSuppression("c@own.example", "by_hand")])
+    lists.add_suppressions(sponsor.pk, "email", new)
+    lists.add_suppressions(None, "email", [NewSuppression("c@own.example", "by_hand")])
     wanted = {"Kampagne 4, abgelehnt: 550 5.1.1", "Kampagne 4, vorübergehend unzustellbar an 3 Tagen"}
     assert wanted <= cells(client.get("/suppressions/", headers=GERMAN).text)
     shown = admin_client.get("/admin/campaigns/suppression/", headers=GERMAN).text

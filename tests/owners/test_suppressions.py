@@ -34,7 +34,7 @@ def sponsor(client):
 
 
 def suppressed(sponsor, address="bob@example.com", reason="stop"):
-    lists.add(sponsor and sponsor.pk, "email", [NewSuppression(address, reason, "letter of May")])
+    lists.add_suppressions(sponsor and sponsor.pk, "email", [NewSuppression(address, reason, "letter of May")])
     return Suppression.objects.get(address=address)
 
 
@@ -104,7 +104,7 @@ def test_a_large_file_lies_on_the_disk_and_few_are_made_at_a_time(client, sponso
 
     monkeypatch.setattr(downloads, "IN_MEMORY", 100)
     addresses = [f"r{n}@example.com" for n in range(20)]
-    lists.add(sponsor.pk, "email", [NewSuppression(one, "by_hand") for one in addresses])
+    lists.add_suppressions(sponsor.pk, "email", [NewSuppression(one, "by_hand") for one in addresses])
     answer = client.get(f"/suppressions/export/file.csv?sponsor={sponsor.pk}&channel=email")
     text = b"".join(answer.streaming_content)
     answer.close()
@@ -132,7 +132,7 @@ def test_a_topic_is_added_once_by_whoever_may(client, sponsor):
 def test_a_topic_is_renamed_and_one_that_nothing_names_removed(client, sponsor):
     row = Topic.objects.create(sponsor=sponsor, name="offers", title="Offers")
     kept = Topic.objects.create(sponsor=sponsor, name="news", title="News")
-    lists.add(sponsor.pk, "email", [NewSuppression("a@example.com", "unsubscribed", topic_id=kept.pk)])
+    lists.add_suppressions(sponsor.pk, "email", [NewSuppression("a@example.com", "unsubscribed", topic_id=kept.pk)])
     rename, remove = f"/senders/topics/{row.pk}/rename/", f"/senders/topics/{row.pk}/remove/"
     archive = f"/senders/topics/{kept.pk}/archive/"
     assert client.post(rename, {"title": "x"}).status_code == client.post(remove).status_code == 403

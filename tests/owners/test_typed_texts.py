@@ -84,7 +84,7 @@ def test_the_source_of_a_suppression(typed, client, admin_client, owner):
     sponsor = factories.sponsor()
     sponsor.users.add(owner)
     new = [NewSuppression("p@example.org", "by_hand", typed), NewSuppression("q@example.org", "by_hand", Said("link"))]
-    lists.add(sponsor.pk, "email", new)
+    lists.add_suppressions(sponsor.pk, "email", new)
     for page in (
         client.get("/suppressions/", headers=GERMAN),
         admin_client.get("/admin/campaigns/suppression/", headers=GERMAN),
@@ -101,9 +101,9 @@ def test_the_reason_why_a_webhook_is_off(typed, client, owner):
     sponsor.users.add(owner)
     owner.groups.add(Group.objects.get(name="integrator"))
     hook = Webhook.objects.create(sponsor=sponsor, url="https://receiver.example/hook", secret={"key": "whsec_x"})
-    events.disable(hook, typed)
+    events.disable_webhook(hook, typed)
     assert typed in html.unescape(client.get(f"/webhooks/{hook.pk}/", headers=GERMAN).text)
-    events.disable(hook, Said("by hand"))
+    events.disable_webhook(hook, Said("by hand"))
     assert "von Hand" in client.get(f"/webhooks/{hook.pk}/", headers=GERMAN).text
 
 

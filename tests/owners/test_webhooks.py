@@ -39,7 +39,7 @@ def secret(page):
 
 
 def test_who_may_not_see_recipients_sends_no_events_about_them_anywhere(client, sponsor):
-    row, _ = events.add(sponsor.pk, URL, ["session.finished"], False, Actor("bob"))
+    row, _ = events.add_program_webhook(sponsor.pk, URL, ["session.finished"], False, Actor("bob"))
     group = Group.objects.get(name="integrator")
     group.permissions.remove(Permission.objects.get(codename="see_recipients"))
     assert (
@@ -71,7 +71,7 @@ def test_a_webhook_is_added_once_and_its_secret_shown_to_this_form_alone(client,
 
 
 def test_a_second_press_of_new_secret_keeps_the_one_before(client, sponsor):
-    row, old = events.create(sponsor, URL, [], test=False)
+    row, old = events.create_webhook(sponsor, URL, [], test=False)
     once = token(client.get(f"/webhooks/{row.pk}/"))
     shown = {secret(client.post(f"/webhooks/{row.pk}/rotate/", {"once": once})) for _ in range(2)}
     row.refresh_from_db()
@@ -103,7 +103,7 @@ def test_an_event_is_posted_again_once_however_often_the_button_is_pressed(clien
 
 
 def test_off_on_and_remove(client, sponsor):
-    row, _ = events.create(sponsor, URL, [], test=False)
+    row, _ = events.create_webhook(sponsor, URL, [], test=False)
     for to, enabled in (("off", False), ("off", False), ("on", True), ("on", True)):
         client.post(f"/webhooks/{row.pk}/switch/", {"to": to})
         row.refresh_from_db()
@@ -115,7 +115,7 @@ def test_off_on_and_remove(client, sponsor):
 
 
 def test_a_webhook_of_another_sponsor_is_not_there(client, sponsor):
-    row, _ = events.create(factories.sponsor(), URL, [], test=False)
+    row, _ = events.create_webhook(factories.sponsor(), URL, [], test=False)
     assert URL not in client.get("/webhooks/").content.decode()
     assert client.get(f"/webhooks/{row.pk}/").status_code == 404
     for verb in ("rotate", "switch", "remove", "calls/1/redeliver"):
@@ -125,7 +125,7 @@ def test_a_webhook_of_another_sponsor_is_not_there(client, sponsor):
 
 
 def test_a_campaign_owner_changes_no_webhook(client, sponsor):
-    row, _ = events.create(sponsor, URL, [], test=False)
+    row, _ = events.create_webhook(sponsor, URL, [], test=False)
     bob = User.objects.create_user("bob")
     bob.groups.add(Group.objects.get(name="campaign owner"))
     sponsor.users.add(bob)

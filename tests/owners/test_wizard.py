@@ -366,7 +366,7 @@ def test_bad_rows_are_had_as_a_file_in_which_nothing_is_a_formula(client, login)
 
 def test_the_suppressed_are_counted_before_anything_is_sent(client, login):
     sponsor = login.vendor.entitlements.get().sponsor
-    lists.add(sponsor.pk, "email", [lists.NewSuppression("bob@example.com", "complaint")])
+    lists.add_suppressions(sponsor.pk, "email", [lists.NewSuppression("bob@example.com", "complaint")])
     draft = ready(client, login)
     assert draft.found["suppressed"] == 1
     assert "Send 1 e-mail<" in client.get(reverse("draft_check", args=[draft.pk])).content.decode()
@@ -795,7 +795,7 @@ def test_an_xlsx_of_phone_numbers_becomes_sms_whose_parts_are_counted(client, lo
     login.vendor.save()
     draft = make(client, login, subject="", text="{{ first_name }}")
     rows = [("+4915112000001", "Ann"), ("no number", "Bob"), ("+4915112000002", "C" * 200)]
-    sheet = xlsx_writer.chunks(["First Name", "Mobile"], (row[::-1] for row in rows), "May")
+    sheet = xlsx_writer.xlsx_chunks(["First Name", "Mobile"], (row[::-1] for row in rows), "May")
     put(client, draft, b"".join(sheet), "may.xlsx")
     assert checking.check_draft(draft.pk), "a spreadsheet is checked by a worker, for it may unpack to much"
     draft.refresh_from_db()

@@ -370,12 +370,12 @@ def test_pages_are_told_before_taken_in_the_window_and_charged_once_they_are_acc
     assert "4 messages: 12 pages or sheets" in sentence and f"{amount} EUR" in sentence, sentence
     send_the_rest(made)
     made.refresh_from_db()
-    [account] = accounts.of_months(*accounts.last_year())
+    [account] = accounts.accounts_of_months(*accounts.past_twelve_months())
     assert made.units == 12 and sums() == {"in doubt": 4}
     assert (account.messages, account.in_doubt, account.in_doubt_amount) == (0, 4, amount)
     server.acknowledge("a.csv", file_of(*[(name, "accepted") for name in references()]))
     fetched()
-    [account] = accounts.of_months(*accounts.last_year())
+    [account] = accounts.accounts_of_months(*accounts.past_twelve_months())
     assert (account.messages, account.units, account.amount) == (4, 12, amount) and broken() == []
     assert account.in_doubt == 0
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from campaigns.reporting.forecast.eta import forecast
+from campaigns.reporting.forecast.eta import forecast_seconds
 from vendors.limits.values import Limit
 
 QUIET = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
@@ -34,7 +34,7 @@ def _next_free(limit: Limit, overs: list[float]) -> float:
 @QUIET
 @given(waiting=st.integers(1, 60), limit=limits, in_window=overs, latency=latencies)
 def test_with_one_limit_the_forecast_is_exact(waiting: int, limit: Limit, in_window: list[int], latency: int) -> None:
-    assert forecast(waiting, [limit], in_window, NOW, latency) == played(waiting, [limit], in_window, latency)
+    assert forecast_seconds(waiting, [limit], in_window, NOW, latency) == played(waiting, [limit], in_window, latency)
 
 
 @QUIET
@@ -42,7 +42,7 @@ def test_with_one_limit_the_forecast_is_exact(waiting: int, limit: Limit, in_win
 def test_with_several_limits_it_is_never_too_late_and_too_early_by_less_than_the_windows_together(
     waiting: int, some: list[Limit], in_window: list[int], latency: int
 ) -> None:
-    found, truth = forecast(waiting, some, in_window, NOW, latency), played(waiting, some, in_window, latency)
+    found, truth = forecast_seconds(waiting, some, in_window, NOW, latency), played(waiting, some, in_window, latency)
     assert found is not None
     cycles = [limit.seconds + latency for limit in some]
     assert truth - sum(cycles) < found <= truth
@@ -51,27 +51,27 @@ def test_with_several_limits_it_is_never_too_late_and_too_early_by_less_than_the
 @QUIET
 @given(limit=limits, in_window=overs, latency=latencies)
 def test_the_longer_the_queue_the_later_its_end(limit: Limit, in_window: list[int], latency: int) -> None:
-    ends = [forecast(waiting, [limit], in_window, NOW, latency) or 0 for waiting in range(30)]
+    ends = [forecast_seconds(waiting, [limit], in_window, NOW, latency) or 0 for waiting in range(30)]
     assert all(sooner <= later for sooner, later in pairwise(ends))
 
 
 def test_a_thousand_jobs_at_five_a_minute_end_after_3_hours_and_19_minutes() -> None:
-    assert forecast(1000, [Limit(5, 60)], [], NOW) == 11_940
+    assert forecast_seconds(1000, [Limit(5, 60)], [], NOW) == 11_940
 
 
 def test_latency_is_paid_once_a_round_and_once_at_the_end() -> None:
-    assert forecast(11, [Limit(5, 60)], [], NOW, latency=0.5) == 60.5 * 2 + 0.5
+    assert forecast_seconds(11, [Limit(5, 60)], [], NOW, latency=0.5) == 60.5 * 2 + 0.5
 
 
 def test_what_is_in_the_window_goes_first_also_when_the_limit_was_lowered() -> None:
-    assert forecast(1, [Limit(2, 60)], [NOW - 50, NOW - 40, NOW - 30], NOW) == 20
+    assert forecast_seconds(1, [Limit(2, 60)], [NOW - 50, NOW - 40, NOW - 30], NOW) == 20
 
 
 @pytest.mark.parametrize("limits", [[Limit(0, 60)], [Limit(5, 60), Limit(0, 1)]])
 def test_while_paused_there_is_no_end(limits: list[Limit]) -> None:
-    assert forecast(1, limits, [], NOW) is None
+    assert forecast_seconds(1, limits, [], NOW) is None
 
 
 def test_nothing_waiting_is_over_at_once_and_without_limits_one_call_takes_its_latency() -> None:
-    assert forecast(0, [Limit(0, 60)], [], NOW) == 0
-    assert forecast(1000, [], [], NOW, latency=0.25) == 0.25
+    assert forecast_seconds(0, [Limit(0, 60)], [], NOW) == 0
+    assert forecast_seconds(1000, [], [], NOW, latency=0.25) == 0.25

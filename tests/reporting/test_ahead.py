@@ -44,14 +44,14 @@ def issue(login: Credential) -> tuple[Job, Job]:
 
 
 def foretold(job: Job) -> eta.JobForecast:
-    rows = list(eta.described(Job.objects.filter(pk=job.pk)))
-    return eta.of_jobs(rows, progress_of_jobs(rows), timezone.now())[job.pk]
+    rows = list(eta.select_related_rows(Job.objects.filter(pk=job.pk)))
+    return eta.forecast_jobs(rows, progress_of_jobs(rows), timezone.now())[job.pk]
 
 
 def kept(job: Job) -> eta.JobForecast:
     """The forecast of a page that polls."""
-    rows = list(eta.described(Job.objects.filter(pk=job.pk)))
-    return eta.of_jobs(rows, progress_of_jobs(rows), timezone.now(), recent=True)[job.pk]
+    rows = list(eta.select_related_rows(Job.objects.filter(pk=job.pk)))
+    return eta.forecast_jobs(rows, progress_of_jobs(rows), timezone.now(), recent=True)[job.pk]
 
 
 def seconds(at: Any, now: Any) -> float:
@@ -75,7 +75,7 @@ def test_the_end_changes_when_the_other_one_is_stopped_and_with_the_weights(issu
     assert seconds(foretold(short).ends_at, now) == pytest.approx(267 / 60, abs=1)
     actions.stop([long.pk], Actor("ann"))
     assert seconds(foretold(short).ends_at, now) == pytest.approx(200 / 60, abs=1)
-    assert foretold(short).ahead.for_operators == foretold(short).ahead.for_owners == ""
+    assert foretold(short).ahead.text_for_operators == foretold(short).ahead.text_for_owners == ""
 
 
 @pytest.mark.usefixtures("frozen_clock")
@@ -106,11 +106,11 @@ def test_who_is_held_by_a_limit_or_a_pause_of_his_own_takes_no_share(login: Cred
     waits(own, velma, 1_000)
     waits(paused, otto, 9_000)
     now = timezone.now()
-    queue = queues.of_vendors([login.vendor_id], now)[login.vendor_id]
+    queue = queues.queues_of_vendors([login.vendor_id], now)[login.vendor_id]
     assert {one.sponsor.name: round(60 * one.part, 3) for one in ahead.list_sharing(queue, now)} == {
         "Velma": 5.0, "Anton": 55.0,
     }  # fmt: skip
-    ends = {one.sponsor.name: round(seconds(end.ends_at, now)) for one, end in eta.of_sponsors(queue, now)}
+    ends = {one.sponsor.name: round(seconds(end.ends_at, now)) for one, end in eta.forecast_sponsors(queue, now)}
     assert ends["Anton"] in (9, 10) and ends["Velma"] in (199, 200)
 
 
@@ -127,7 +127,7 @@ def test_it_asks_no_more_for_a_hundred_sponsors(login: Credential) -> None:
     for _ in range(99):
         waits(login, factories.sponsor(), 7)
     assert asked() == alone
-    assert len(foretold(first).ahead.others) == 99 and "96 more" in foretold(first).ahead.for_operators
+    assert len(foretold(first).ahead.others) == 99 and "96 more" in foretold(first).ahead.text_for_operators
 
 
 def owner_of(sponsor: Sponsor) -> Client:
@@ -210,11 +210,11 @@ def test_a_part_is_told_in_words(weight: int, others: list[int], said: str) -> N
 
 def test_a_batch_that_is_not_stored_yet_waits_beside_others(issue: tuple[Job, Job], login: Credential) -> None:
     now = timezone.now()
-    queue = queues.of_vendors([login.vendor_id], now)[login.vendor_id]
+    queue = queues.queues_of_vendors([login.vendor_id], now)[login.vendor_id]
     newcomer = factories.sponsor("Otto")
-    end = eta.of_batch(queue, login.pk, newcomer.pk, 0, 300, now)
+    end = eta.forecast_batch(queue, login.pk, newcomer.pk, 0, 300, now)
     assert seconds(end.ends_at, now) == pytest.approx(800 / 60, abs=1), "300 of each of two, and Velma's 200"
-    behind_all = eta.of_batch(queue, login.pk, None, 0, 300, now)
+    behind_all = eta.forecast_batch(queue, login.pk, None, 0, 300, now)
     assert behind_all.ends_at > end.ends_at + timedelta(seconds=60)
 
 
@@ -292,21 +292,21 @@ def test_within_a_class_the_weights_hold_and_higher_mail_makes_it_slower(login: 
     now = timezone.now()
     assert seconds(foretold(velma).ends_at, now) == pytest.approx(30 / 4, abs=1), "two thirds of 6 a second"
     assert seconds(foretold(anton).ends_at, now) == pytest.approx(60 / 6, abs=1)
-    queue = queues.of_vendors([login.vendor_id], now)[login.vendor_id]
+    queue = queues.queues_of_vendors([login.vendor_id], now)[login.vendor_id]
     parts = {one.sponsor.name: round(one.part, 3) for one in ahead.list_sharing(queue, now)}
     assert parts == {"Otto": 0.9, "Anton": 0.033, "Velma": 0.067}
-    ends = {one.sponsor.name: seconds(end.ends_at, now) for one, end in eta.of_sponsors(queue, now)}
+    ends = {one.sponsor.name: seconds(end.ends_at, now) for one, end in eta.forecast_sponsors(queue, now)}
     assert ends["Velma"] == pytest.approx(30 / 4, abs=1) and ends["Otto"] == pytest.approx(10_060 / 60, abs=1)
 
 
 @pytest.mark.usefixtures("frozen_clock")
 def test_a_batch_that_is_not_stored_yet_goes_in_its_class(classes: tuple[Job, Job], login: Credential) -> None:
     now = timezone.now()
-    queue = queues.of_vendors([login.vendor_id], now)[login.vendor_id]
+    queue = queues.queues_of_vendors([login.vendor_id], now)[login.vendor_id]
     velma = classes[1].sponsor_id
 
     def end(messages: int, mail_class: MailClass) -> float:
-        return seconds(eta.of_batch(queue, login.pk, velma, 0, messages, now, mail_class).ends_at, now)
+        return seconds(eta.forecast_batch(queue, login.pk, velma, 0, messages, now, mail_class).ends_at, now)
 
     assert end(54, MailClass.URGENT) == pytest.approx(594 / 54, abs=1)
     assert end(60, MailClass.USUAL) == pytest.approx(10, abs=1), "her codes go first; a tenth of 60 is for it"

@@ -80,7 +80,7 @@ def test_what_a_sandbox_takes_is_charged_by_nobody() -> None:
         price(one.vendor, "0.05", DAY)
         enter(one, prices.pricing_day(), 3, 3)
         logged(2, [in_doubt()], of=one.credential)
-    assert {one.vendor for one in accounts.of_months(*accounts.last_year())} == {job.vendor.slug}
+    assert {one.vendor for one in accounts.accounts_of_months(*accounts.past_twelve_months())} == {job.vendor.slug}
 
 
 class TestEntries:
@@ -160,7 +160,7 @@ class TestEntries:
         merge(gone)
         assert entries(credential=other) == (2, 5) and entries(credential=one) == (0, 0)
         price(one.vendor, "0.5", DAY)
-        shown = {row.vendor: row for row in accounts.of_months(*accounts.last_year())}
+        shown = {row.vendor: row for row in accounts.accounts_of_months(*accounts.past_twelve_months())}
         assert (shown[one.vendor.slug].in_doubt, shown[one.vendor.slug].in_doubt_amount) == (1, 2)
         for _ in range(2):
             accept(campaign.first_message)
@@ -220,7 +220,7 @@ class TestEntries:
         merge(job)
         Message.objects.all().delete()
         Job.objects.all().delete()
-        assert accounts.of_months(*accounts.last_year())[0].messages == 1
+        assert accounts.accounts_of_months(*accounts.past_twelve_months())[0].messages == 1
 
 
 class TestDoubts:
@@ -228,16 +228,16 @@ class TestDoubts:
         job = logged(3, [in_doubt(), in_doubt(), in_doubt()])
         price(job.vendor, "0.5", date(2025, 1, 1), per_message=Decimal(1))
         Message.objects.filter(pk=job.first_message).update(units=3)
-        (found,) = accounts.of_months(*accounts.last_year())
+        (found,) = accounts.accounts_of_months(*accounts.past_twelve_months())
         assert (found.messages, found.amount, found.in_doubt, found.in_doubt_amount) == (0, 0, 3, Decimal("5.5"))
-        assert found.doubtful == "3 (5.50 EUR)" and accounts.facts(found)["in_doubt_amount"] == "5.50"
+        assert found.doubtful == "3 (5.50 EUR)" and accounts.account_facts(found)["in_doubt_amount"] == "5.50"
         resolve.resolve_doubts([job.first_message], "sent", "the vendor's list has it", "ann")
         resolve.resolve_doubts([job.first_message + 1], "failed", "it has not", "ann")
-        (found,) = accounts.of_months(*accounts.last_year())
+        (found,) = accounts.accounts_of_months(*accounts.past_twelve_months())
         assert (found.messages, found.amount, found.in_doubt, found.in_doubt_amount) == (1, Decimal("2.5"), 1, 1.5)
-        assert accounts.of_months(*accounts.last_year(), [job.sponsor_id + 1]) == []
+        assert accounts.accounts_of_months(*accounts.past_twelve_months(), [job.sponsor_id + 1]) == []
         accept(job.first_message + 2)
-        (found,) = accounts.of_months(*accounts.last_year())
+        (found,) = accounts.accounts_of_months(*accounts.past_twelve_months())
         assert (found.messages, found.amount, found.in_doubt, found.doubtful) == (2, 4, 0, "")
 
 
@@ -248,7 +248,7 @@ class TestAmounts:
         price(job.vendor, "0.0033333333", date(2025, 2, 15), reason="the new contract")
         enter(job, date(2025, 2, 14), 2, 3)
         enter(job, date(2025, 2, 15), 2, 3)
-        (found,) = accounts.of_months(date(2025, 2, 3), date(2025, 2, 4))
+        (found,) = accounts.accounts_of_months(date(2025, 2, 3), date(2025, 2, 4))
         assert found.amount == 3 * Decimal("0.0075") + 2 * Decimal("0.001") + 3 * Decimal("0.0033333333")
         assert (found.month, found.messages, found.units) == (date(2025, 2, 1), 4, 6)
         assert found.money == "0.0344999999 EUR"
@@ -259,16 +259,16 @@ class TestAmounts:
         price(job.vendor, "2", date(2025, 3, 20), "JPY", reason="moved")
         for day in (5, 15, 25):
             enter(job, date(2025, 3, day), 1, 1)
-        found = accounts.of_months(date(2025, 3, 1), date(2025, 3, 1))
+        found = accounts.accounts_of_months(date(2025, 3, 1), date(2025, 3, 1))
         assert [one.money for one in found] == ["1.00 EUR", "2 JPY", "no price"]
-        assert accounts.totals(found) == {"EUR": 1, "JPY": 2}
+        assert accounts.sum_by_currency(found) == {"EUR": 1, "JPY": 2}
 
     def test_a_credentials_own_price_goes_before_its_vendors(self) -> None:
         job = factories.campaign_with_job(1)
         price(job.vendor, "5", DAY)
         price(job.vendor, "3", DAY, credential=job.credential)
         enter(job, DAY, 1, 1)
-        assert [one.amount for one in accounts.of_months(DAY, DAY)] == [3]
+        assert [one.amount for one in accounts.accounts_of_months(DAY, DAY)] == [3]
         assert prices.price_on(job.vendor_id, job.credential_id, DAY).per_unit == 3
         assert prices.price_on(job.vendor_id, None, DAY).per_unit == 5
         assert prices.price_on(job.vendor_id, None, DAY - timedelta(days=1)) is None
@@ -291,9 +291,9 @@ class TestAmounts:
         ours, theirs = factories.campaign_with_job(1), factories.campaign_with_job(1)
         enter(ours, DAY, 1, 1)
         enter(theirs, DAY, 2, 2)
-        assert [one.messages for one in accounts.of_months(DAY, DAY, [ours.sponsor_id])] == [1]
-        assert accounts.of_months(DAY, DAY, []) == []
-        assert [one.messages for one in accounts.of_months(DAY, DAY, None, [theirs.vendor.slug])] == [2]
+        assert [one.messages for one in accounts.accounts_of_months(DAY, DAY, [ours.sponsor_id])] == [1]
+        assert accounts.accounts_of_months(DAY, DAY, []) == []
+        assert [one.messages for one in accounts.accounts_of_months(DAY, DAY, None, [theirs.vendor.slug])] == [2]
 
     def test_the_day_of_a_call_is_that_of_utc_whatever_the_zone(self) -> None:
         job = logged(1, [in_doubt() | {"sent_at": datetime(2025, 4, 30, 23, 59, 59, tzinfo=UTC)}])

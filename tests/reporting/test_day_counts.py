@@ -66,7 +66,7 @@ def test_complaints_and_wishes_count_whoever_brings_them_however_often(job):
     known = digest_address(made_key(), job.vendor.channel, row.recipient)
     before = timezone.now().date()
     for _ in range(2):
-        unsubscribing.unsubscribe(Subscription(row.pk, known, job.sponsor_id, None, job.vendor.channel), "a link")
+        unsubscribing.unsubscribe_link(Subscription(row.pk, known, job.sponsor_id, None, job.vendor.channel), "a link")
     days = before, timezone.now().date()  # the database says which: a day may end meanwhile
     assert counts(job) in [{january(20): (0, 0, 1, 1), day: (0, 0, 0, 1)} for day in days]
 

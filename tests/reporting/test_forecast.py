@@ -70,7 +70,11 @@ def test_on_a_terminal_a_forecast_is_broken_between_words(monkeypatch: pytest.Mo
 
 def test_what_ends_at_this_moment_ends_now() -> None:
     now = timezone.now()
-    assert eta.about(now, now) == f"{timezone.localtime(now):%H:%M} (now)" == eta.about(now - timedelta(hours=1), now)
+    assert (
+        eta.format_about(now, now)
+        == f"{timezone.localtime(now):%H:%M} (now)"
+        == eta.format_about(now - timedelta(hours=1), now)
+    )
 
 
 def test_messages_that_cost_several_units_are_reckoned_by_what_the_last_ones_cost(answer: Any) -> None:

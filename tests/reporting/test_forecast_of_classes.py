@@ -29,8 +29,8 @@ def foresee(waiting: Waiting, floor: int) -> dict[str, float]:
         SponsorTurn.objects.get_or_create(sponsor=by, vendor=login.vendor, defaults={"weight": weight})
         facts: dict[str, Any] = {"of": login, "by": by, "status": "DISPATCHED", "mail_class": mail_class}
         jobs[f"{name}, {mail_class.word}"] = factories.campaign_with_job(messages, messages=False, **facts)
-    rows = list(eta.described(Job.objects.filter(pk__in=[job.pk for job in jobs.values()])))
-    found = eta.of_jobs(rows, progress_of_jobs(rows), now)
+    rows = list(eta.select_related_rows(Job.objects.filter(pk__in=[job.pk for job in jobs.values()])))
+    found = eta.forecast_jobs(rows, progress_of_jobs(rows), now)
     ends = {key: found[job.pk].ends_at for key, job in jobs.items()}
     return {key: (at - now).total_seconds() for key, at in ends.items() if at}
 

@@ -61,8 +61,8 @@ def walk(jobs: Sequence[int], sponsors: Sequence[Sponsor], weights: dict[Sponsor
 
 
 def foretold(job: int, *, recent: bool = False) -> eta.JobForecast:
-    rows = list(eta.described(Job.objects.filter(pk=job)))
-    return eta.of_jobs(rows, progress_of_jobs(rows), timezone.now(), recent=recent)[job]
+    rows = list(eta.select_related_rows(Job.objects.filter(pk=job)))
+    return eta.forecast_jobs(rows, progress_of_jobs(rows), timezone.now(), recent=recent)[job]
 
 
 def seconds(at: Any) -> float:
@@ -109,7 +109,7 @@ def test_behind_the_last_place_no_end_is_told_and_that_is_said(login: Credential
     assert foretold(jobs[99]).ends.startswith("ends about")
     assert BEYOND in html.unescape(admin_client.get("/admin/campaigns/job/").content.decode())
     campaign = Job.objects.get(pk=jobs[0]).campaign_id
-    assert BEYOND in campaign_states.of_campaigns([campaign])[campaign].why
+    assert BEYOND in campaign_states.states_of_campaigns([campaign])[campaign].why
     Job.objects.filter(pk__in=jobs[:60]).update(status="LOGGED", finished_at=timezone.now())
     assert foretold(jobs[149]).ends.startswith("ends about")
 

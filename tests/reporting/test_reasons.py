@@ -59,7 +59,7 @@ def back_of(shapes):
 
 
 def counted(job, channel="email"):
-    return reasons.of_campaign(
+    return reasons.reasons_of_campaign(
         job.campaign, channel, progress.progress_of_campaigns([job.campaign_id])[job.campaign_id]
     )
 
@@ -69,7 +69,7 @@ def test_each_failure_is_counted_once_and_found_behind_its_count(job):
     assert {one.key: one.messages for one in found} == COUNTS
     assert [one.messages for one in found] == sorted(COUNTS.values(), reverse=True)
     for one in found:
-        rows = message_rows.page(job.campaign, "email", one.state, one.key).rows
+        rows = message_rows.page_of_recipients(job.campaign, "email", one.state, one.key).rows
         events = 1 if one.key == "bounced:soft_bounce" else 0
         assert len(rows) == one.messages + events, one
         for row in rows:
@@ -93,7 +93,7 @@ def test_a_reason_names_the_cause_that_all_its_messages_have():
     assert found["vendor:550"] == (because, 2, {"us": 2})
     assert found["vendor:554"] == ("The vendor has refused it, with its code 554.", 2, {"us": 1})
     assert found["vendor:http_422"][1:] == (1, {}), "from before mailhub stored causes"
-    blamed = message_rows.page(job.campaign, "email", labels.FAILED, cause="us").rows
+    blamed = message_rows.page_of_recipients(job.campaign, "email", labels.FAILED, cause="us").rows
     assert [row.error_code for row in blamed] == ["550", "550", "554"]
     assert [row.why for row in blamed] == [because] * 2 + [because.replace("550", "554")]
 
@@ -106,16 +106,16 @@ def test_each_part_for_which_a_letter_could_not_be_made_has_its_own_sentence():
     assert len({one.sentence for one in found.values()}) == len(found) and found["unsendable:file"].messages == 2
     assert found["unsendable:header"].sentence == "Its subject or one of its headers cannot be sent."
     for key, one in found.items():
-        rows = message_rows.page(job.campaign, "email", labels.FAILED, key).rows
+        rows = message_rows.page_of_recipients(job.campaign, "email", labels.FAILED, key).rows
         assert len(rows) == one.messages and {reasons.key_of(row) for row in rows} == {key}
         assert {row.why for row in rows} == {one.sentence}
-    named = reader.facts(messages(job)[0], None, (), stopped=False)["reason"]
+    named = reader.message_facts(messages(job)[0], None, (), stopped=False)["reason"]
     assert named == {"code": "unsendable", "text": "One of its files or images is missing or cannot be used: it is so"}
 
 
 def test_a_letter_that_came_back_says_because_of_whom():
     back_again = [back() | {"cause": cause} for cause in ("recipient", "capacity", "unknown", None)]
-    rows = message_rows.page(recount(logged(4, back_again)).campaign, "email").rows
+    rows = message_rows.page_of_recipients(recount(logged(4, back_again)).campaign, "email").rows
     assert [row.why for row in rows] == [
         "It came back because of the recipient.", "It came back because of a limit of ours.",
         "It came back.", "It came back.",
@@ -131,7 +131,7 @@ def test_each_cause_has_a_word_and_each_word_a_cause():
 
 def test_what_is_waiting_or_sent_has_no_reason(job):
     quiet = Message.objects.filter(id__gte=job.first_message, id__lt=job.end, error_code=None, in_doubt_at=None)
-    assert {reasons.of_message(one, "email") for one in quiet if one.report is None} == {""}
+    assert {reasons.reason_of_message(one, "email") for one in quiet if one.report is None} == {""}
 
 
 def test_the_failed_are_found_by_an_index_of_their_own(job):
@@ -148,7 +148,7 @@ def test_a_list_goes_on_where_it_ended(job, monkeypatch):
     monkeypatch.setattr(message_rows, "ON_A_PAGE", 5)
     seen, after = [], 0
     while after is not None:
-        page = message_rows.page(job.campaign, "email", after=after)
+        page = message_rows.page_of_recipients(job.campaign, "email", after=after)
         seen += [row.pk for row in page.rows]
         after = page.after
     assert seen == list(range(job.first_message, job.end))
@@ -157,7 +157,7 @@ def test_a_list_goes_on_where_it_ended(job, monkeypatch):
 def test_a_list_that_finds_nothing_in_time_says_where_to_go_on(job, monkeypatch):
     monkeypatch.setattr(message_rows, "AT_ONCE", 1)
     monkeypatch.setattr(message_rows, "SECONDS", 0)
-    page = message_rows.page(job.campaign, "email", labels.BOUNCED)
+    page = message_rows.page_of_recipients(job.campaign, "email", labels.BOUNCED)
     assert (page.rows, page.after) == ([], job.first_message)
 
 
@@ -174,13 +174,13 @@ def test_only_those_parts_are_read_that_have_such_messages(admin_client, django_
     def found(state):
         return [(one.first - first, one.end - first, one.messages) for one in stretches(campaign.pk, first, end, state)]
 
-    stretches = message_rows.stretches
+    stretches = message_rows.find_stretches
     assert found(labels.BOUNCED) == [(5, 10, 1), (15, 20, 1)] and found(labels.SENT) == [(0, 5, 5), (5, 10, 1)]
     assert found(labels.SUPPRESSED) == [(10, 15, 1), (20, 30, 2)] and found(labels.FAILED) == []
     assert stretches(campaign.pk, first, end, labels.OPEN) is None
     for state in labels.SHAPES:
         whole = [*Message.objects.filter(labels.SHAPES[state], pk__range=(first, end - 1)).values_list("pk", flat=True)]
-        page = message_rows.page(campaign, "email", state)
+        page = message_rows.page_of_recipients(campaign, "email", state)
         assert [row.pk for row in page.rows] == sorted(whole) and page.after is None
         for of in (f"job={parent.pk}", f"campaign={campaign.pk}"):
             listed = admin_client.get(f"/admin/campaigns/message/?{of}&state={state}").context["cl"]
@@ -188,7 +188,7 @@ def test_only_those_parts_are_read_that_have_such_messages(admin_client, django_
             known = 3 if state == labels.SUPPRESSED else len(whole)  # two of what is not cut have no mark here
             assert listed.result_count == known
     with django_assert_max_num_queries(1):
-        assert message_rows.page(campaign, "email", labels.FAILED).rows == []
+        assert message_rows.page_of_recipients(campaign, "email", labels.FAILED).rows == []
 
 
 def test_doubts_of_a_takeover_are_listed_though_no_part_of_the_campaign_counts_them(admin_client):
@@ -198,7 +198,7 @@ def test_doubts_of_a_takeover_are_listed_though_no_part_of_the_campaign_counts_t
     def listed():
         at = f"/admin/campaigns/message/?campaign={job.campaign_id}&state={labels.ATTENTION}"
         page, list_of_all = (
-            message_rows.page(job.campaign, "email", labels.ATTENTION),
+            message_rows.page_of_recipients(job.campaign, "email", labels.ATTENTION),
             admin_client.get(at).context["cl"],
         )
         assert len(page.rows) == len(list_of_all.result_list) == list_of_all.result_count

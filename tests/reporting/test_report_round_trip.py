@@ -134,7 +134,9 @@ def test_a_list_of_somebody_else_keeps_its_quotes() -> None:
 
 def test_exported_suppressions_can_be_a_list_and_suppressions_again() -> None:
     made = factories.sponsor()
-    suppressing.add(made.pk, "email", [NewSuppression("-ann@sandbox.example", "bounced", "=1+1")], Actor("ann"))
+    suppressing.add_and_record(
+        made.pk, "email", [NewSuppression("-ann@sandbox.example", "bounced", "=1+1")], Actor("ann")
+    )
     out = io.StringIO()
     call_command("suppression", "export", "--sponsor", made.name, "--channel", "email", stdout=out)
     data = out.getvalue().encode()
@@ -167,7 +169,7 @@ def test_openpyxl_and_pandas_open_a_report_and_find_texts() -> None:
 def test_more_rows_than_a_sheet_holds_go_on_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xlsx_writer, "MOST_ROWS", 3)
     for count, sizes in ((0, [1]), (2, [3]), (3, [3, 2]), (5, [3, 3, 2])):
-        made = b"".join(xlsx_writer.chunks(["h"], ([str(n)] for n in range(count)), "Spring: [sale]"))
+        made = b"".join(xlsx_writer.xlsx_chunks(["h"], ([str(n)] for n in range(count)), "Spring: [sale]"))
         book = openpyxl.load_workbook(io.BytesIO(made))
         assert [sheet.max_row for sheet in book] == sizes
         cells = [cell for sheet in book for (cell,) in sheet.iter_rows(min_row=2, values_only=True)]
@@ -178,11 +180,11 @@ def test_more_rows_than_a_sheet_holds_go_on_in_the_next(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("title", ["", "History", "'", "[]:*?/\\", "x" * 200, "\U0001f600" * 40, "\x01a\ud800", "a\0b"])
 def test_a_sheet_has_a_name_whatever_the_campaign_is_called(title: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xlsx_writer, "MOST_ROWS", 2)
-    made = b"".join(xlsx_writer.chunks(["h"], [["1"], ["2"]], title))
+    made = b"".join(xlsx_writer.xlsx_chunks(["h"], [["1"], ["2"]], title))
     assert [sheet.max_row for sheet in openpyxl.load_workbook(io.BytesIO(made))] == [2, 2]
 
 
 def test_a_text_that_no_cell_can_hold_is_cut_and_the_file_can_be_read() -> None:
-    made = b"".join(xlsx_writer.chunks(["h"], [["\U0001f600" * 20_000], ["a\ud800b"]], "t"))
+    made = b"".join(xlsx_writer.xlsx_chunks(["h"], [["\U0001f600" * 20_000], ["a\ud800b"]], "t"))
     sheet = openpyxl.load_workbook(io.BytesIO(made)).active
     assert len(sheet["A2"].value) == 16_383 and sheet["A3"].value == "ab"

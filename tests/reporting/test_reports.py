@@ -143,7 +143,7 @@ def test_a_spreadsheet_is_read_as_it_was_written(job, tmp_path):
 def test_memory_does_not_grow_with_the_rows():
     def most(rows):
         tracemalloc.start()
-        for _ in xlsx_writer.chunks(["a"] * 5, (["x" * 20] * 5 for _ in range(rows)), "t"):
+        for _ in xlsx_writer.xlsx_chunks(["a"] * 5, (["x" * 20] * 5 for _ in range(rows)), "t"):
             pass
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()

@@ -67,11 +67,11 @@ def test_each_door_says_it_and_no_owner_reads_of_a_credential_that_is_not_for_hi
     assert quota in out.getvalue() and rival in out.getvalue()
     owner = owner_of(velma)
     stored = Job.objects.select_related("campaign", "vendor", "credential").get(pk=job.pk)
-    forecast = forecasts.of_job(stored, progress.progress_of_jobs([stored])[job.pk])
+    forecast = forecasts.forecast_of_job(stored, progress.progress_of_jobs([stored])[job.pk])
     for page in (
         owner.get("/").content.decode(),
         owner.get(f"/campaigns/{job.campaign_id}/").content.decode(),
-        campaign_states.of_campaigns([job.campaign_id])[job.campaign_id].why,
+        campaign_states.states_of_campaigns([job.campaign_id])[job.campaign_id].why,
         str(forecast and forecast["basis"]),
     ):
         assert quota in page and "rival" not in page
@@ -119,7 +119,7 @@ def test_a_hundred_jobs_of_as_many_sponsors_take_as_many_statements_as_ten(stuck
     many = [*few, *more(90)]
     assert counted(many) == taken
     with CaptureQueriesContext(connection) as seen:
-        assert len(campaign_states.of_campaigns({job.campaign_id for job in many})) == 100
+        assert len(campaign_states.states_of_campaigns({job.campaign_id for job in many})) == 100
     assert len(seen) <= taken + 1, "with the totals of the campaigns"
 
 
@@ -131,11 +131,11 @@ def test_lists_of_campaigns_without_a_route_take_no_further_statement(stuck: Stu
     with CaptureQueriesContext(connection) as plain:
         assert not stays_of([job])[job.pk]
     with CaptureQueriesContext(connection) as alone:
-        list(eta.described(Job.objects.filter(pk=job.pk)))
+        list(eta.select_related_rows(Job.objects.filter(pk=job.pk)))
     assert len(plain) <= 4 + len(alone) < len(routed)
 
 
 def stays_of(jobs: list[Job]) -> dict[int, str]:
-    rows = list(eta.described(Job.objects.filter(pk__in=[job.pk for job in jobs])))
-    found = eta.of_jobs(rows, progress.progress_of_jobs(rows), timezone.now())
+    rows = list(eta.select_related_rows(Job.objects.filter(pk__in=[job.pk for job in jobs])))
+    found = eta.forecast_jobs(rows, progress.progress_of_jobs(rows), timezone.now())
     return {pk: one.stays for pk, one in found.items()}

@@ -128,9 +128,9 @@ def withdraw(job: Job) -> None:
 
 
 def obstacle(job: Job) -> str:
-    jobs = eta.described(Job.objects.filter(pk=job.pk))
+    jobs = eta.select_related_rows(Job.objects.filter(pk=job.pk))
     seen = list(jobs)
-    return eta.of_jobs(seen, progress_of_jobs(seen), timezone.now())[job.pk].next
+    return eta.forecast_jobs(seen, progress_of_jobs(seen), timezone.now())[job.pk].next
 
 
 @pytest.mark.parametrize("status", [S.RENDERED, S.READY])
@@ -145,7 +145,7 @@ def test_what_waits_for_its_dispatch_is_held_while_its_sponsor_may_not_send_it_a
     assert obstacle(job) == "held: its sponsor may not use this vendor or credential any more"
     [answer] = actions.dispatch([job.pk], Actor("test"))
     assert answer.verdict is Verdict.BUSY and "is held: its sponsor may not" in answer.message
-    entitlements.grant(job.sponsor, job.vendor, job.credential)
+    entitlements.grant_entitlement(job.sponsor, job.vendor, job.credential)
     assert dispatcher.dispatch_these([job.pk]).jobs == 1
 
 
@@ -166,7 +166,7 @@ def test_a_job_whose_sponsor_may_not_send_it_any_more_is_not_retried_and_loses_n
     assert answer.verdict is Verdict.BUSY and "held: its sponsor" in answer.message
     job.refresh_from_db()
     assert job.status == S.LOGGED
-    entitlements.grant(job.sponsor, job.vendor)
+    entitlements.grant_entitlement(job.sponsor, job.vendor)
     [answer] = actions.retry([job.pk])
     assert (answer.verdict, answer.messages) == (Verdict.DONE, 3)
 
@@ -194,7 +194,7 @@ def test_the_audit_misses_no_job_that_is_held_and_finds_one_that_nobody_dispatch
     job = rendered(S.READY, created_at=long_ago)
     withdraw(job)
     assert "every job that is not final" not in str(faults())
-    entitlements.grant(job.sponsor, job.vendor)
+    entitlements.grant_entitlement(job.sponsor, job.vendor)
     assert "every job that is not final" in str(faults())
 
 
@@ -228,7 +228,7 @@ def test_an_upgrade_keeps_what_each_sponsor_used_and_allows_no_more() -> None:
     }
     used = [str(Campaign.objects.get(pk=job.campaign_id).identity) for job in jobs]
     assert used == ["Ann/post", "Ann/mail", "Bob/default", "Ann/default"]
-    assert dispatcher.dispatch_ready().jobs == 4 and not entitlements.allowed(eve.pk)
+    assert dispatcher.dispatch_ready().jobs == 4 and not entitlements.allowed_vendors(eve.pk)
 
 
 RELAYS = {

@@ -125,7 +125,7 @@ def test_the_key_is_encrypted_printed_nowhere_and_signs_what_the_dns_record_veri
 def test_a_change_by_the_command_is_stored_checked_and_recorded_as_one_by_a_page() -> None:
     make.sponsor("Velma")
     command("add", "Velma", "main", "--from", "post@velma.example")
-    page_made, row = sender_changes.version(Identity.objects.get()), Identity.objects.get()
+    page_made, row = sender_changes.version_of_sender(Identity.objects.get()), Identity.objects.get()
     command("set", "Velma", "main", "--reply-to", "help@velma.example", "--verp")
     command("dkim", "Velma", "main", "--selector", "m1")
     command("disable", "Velma", "main")

@@ -62,7 +62,7 @@ def enter(login: Credential, by: Sponsor, day: date, messages: int, units: int =
 def uses(by: Sponsor, now: datetime = NOON) -> list[int | str]:
     with connection.cursor() as cursor:
         book = read_book(cursor, read_quotas(cursor, [by.pk]), now)
-    return [use.quota.write(use.used) for use in book.find_uses()]
+    return [use.quota.write_rounded(use.used) for use in book.find_uses()]
 
 
 def accept(login: Credential, by: Sponsor, many: int, **more: Any) -> Job:
@@ -286,13 +286,13 @@ def test_a_held_job_says_why_and_goes_on_with_an_edit(login: Credential, monkeyp
     held = job(login, by, 6)
     assert dispatcher.free_and_ready() == []
     assert dispatcher.dispatch_ready([held.pk]).jobs == 0
-    why = entitlements.each_held([held.pk])[held.pk]
+    why = entitlements.held_reasons([held.pk])[held.pk]
     assert why.startswith("held: the quota of ") and why.endswith("it never fits. Send less, or have the quota raised")
     (answer,) = actions.dispatch([held.pk], ANN)
     assert answer.verdict == "busy" and why in answer.message
     row.most = 6
     row.save()
-    assert entitlements.each_held([held.pk]) == {}
+    assert entitlements.held_reasons([held.pk]) == {}
     assert dispatcher.free_and_ready() == [held.pk]
     assert dispatcher.dispatch_ready(dispatcher.free_and_ready()).jobs == 1
 

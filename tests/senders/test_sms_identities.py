@@ -159,11 +159,11 @@ class TestChoice:
         sponsor, sms, print_ = make.sponsor(), make.vendor(channel="sms"), make.vendor(channel="print")
         Identity.objects.create(sponsor=sponsor, name="mail", from_address="a@b.example", default=True)
         pool = Identity.objects.create(sponsor=sponsor, name="pool", channel="sms", numbers=NUMBERS, default=True)
-        assert entitlements.choose(sponsor, sms) == pool
+        assert entitlements.choose_identity_for(sponsor, sms) == pool
         with pytest.raises(NotEntitled, match="no sender identity 'mail' for sms that is enabled; there are: pool"):
-            entitlements.choose(sponsor, sms, "mail")
+            entitlements.choose_identity_for(sponsor, sms, "mail")
         with pytest.raises(NotEntitled, match="is for e-mail or SMS"):
-            entitlements.choose(sponsor, print_, "pool")
+            entitlements.choose_identity_for(sponsor, print_, "pool")
 
     def test_a_program_sees_and_names_it(self) -> None:
         program, vendor = Program(), api_vendor(channel="sms")

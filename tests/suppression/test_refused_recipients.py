@@ -14,7 +14,7 @@ from campaigns.engine.casting import mailcaster
 from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.doubts import reconciler
 from campaigns.engine.finishing import finalizer, sweep
-from campaigns.integrations.results.reader import facts
+from campaigns.integrations.results.reader import message_facts
 from campaigns.models import Job, Message, Suppression
 from campaigns.operations import actions
 from campaigns.suppression import for_engine, lists, refused
@@ -144,7 +144,7 @@ class TestFinalising:
 
     def test_the_results_say_that_nobody_may_write_to_them(self) -> None:
         job = logged(2, [refused_with("550", "5.1.1"), refused_with("550", "5.2.2")])
-        reasons = [facts(row, None, set(), stopped=False)["reason"] for row in messages(job)]
+        reasons = [message_facts(row, None, set(), stopped=False)["reason"] for row in messages(job)]
         assert reasons == [
             {"code": "550", "text": "5.1.1; nobody may write to this recipient any more: Hard bounce"},
             {"code": "550", "text": "5.2.2"},
@@ -233,7 +233,7 @@ def test_the_pattern_means_the_same_to_the_database_and_to_python() -> None:
         cursor.execute(refused.READ, {"low": job.first_message, "high": job.end})
         found = {row[2] for row in cursor.fetchall()}
     assert found == {word for word in answers if refused.reason_of("x", word)} and len(found) == 9
-    assert lists.add(job.sponsor_id, "email", refused._refused(job), again=False) == 9
+    assert lists.add_suppressions(job.sponsor_id, "email", refused._refused_addresses(job), again=False) == 9
 
 
 def taken_of(job: Job) -> Job:

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def suppress(*addresses: str, sponsor: int | None = None, reason: str = "unsubscribed", **fields: Any) -> int:
-    return lists.add(sponsor, "email", [NewSuppression(one, reason, **fields) for one in addresses])
+    return lists.add_suppressions(sponsor, "email", [NewSuppression(one, reason, **fields) for one in addresses])
 
 
 def stored(recipients: list[str], **fields: Any) -> Job:
@@ -56,7 +56,7 @@ def breaches() -> list[audit.Check]:
 
 
 def lifted(*addresses: str, sponsor: int | None = None) -> int:
-    return lists.lift(lists.of_addresses("email", addresses, sponsor))
+    return lists.lift_suppressions(lists.ids_of_addresses("email", addresses, sponsor))
 
 
 class TestLists:
@@ -106,7 +106,7 @@ class TestLists:
 
     def test_an_erased_address_is_still_suppressed_and_nowhere_to_be_read(self) -> None:
         suppress("ann@example.com")
-        assert lists.erase(lists.of_addresses("email", ["ann@example.com"], None)) == 1
+        assert lists.erase_addresses(lists.ids_of_addresses("email", ["ann@example.com"], None)) == 1
         assert Suppression.objects.get().address is None
         assert ends(stored(["ann@example.com", "bob@example.com"])) == ["suppressed", None]
 
@@ -162,7 +162,7 @@ class TestImport:
 
     def test_where_the_suppression_has_ended_or_is_of_another_channel_the_message_waits(self) -> None:
         suppress("r1@sandbox.example", until=timezone.now() + timedelta(days=1))
-        lists.add(None, "sms", [NewSuppression("r2@sandbox.example", "stop")])
+        lists.add_suppressions(None, "sms", [NewSuppression("r2@sandbox.example", "stop")])
         Suppression.objects.filter(address="r1@sandbox.example").update(until=timezone.now())
         assert stored(["r1@sandbox.example", "r2@sandbox.example"]).suppressed == 0
 

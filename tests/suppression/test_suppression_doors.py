@@ -109,7 +109,9 @@ class TestCommand:
 
     def test_what_comes_from_one_source_is_lifted_together(self) -> None:
         of = {"1@example.com": "campaign 1, refused: 550 5.1.1", "2@example.com": "campaign 12, refused: 550 5.1.1"}
-        lists.add(None, "email", [NewSuppression(address, "bounced", source) for address, source in of.items()])
+        lists.add_suppressions(
+            None, "email", [NewSuppression(address, "bounced", source) for address, source in of.items()]
+        )
         assert run("lift", "--all-sponsors", "--source", "campaign 1").startswith("1 lifted")
         assert list(Suppression.objects.filter(until=None).values_list("address", flat=True)) == ["2@example.com"]
 
@@ -124,7 +126,9 @@ class TestCommand:
     def test_what_a_spreadsheet_would_take_for_a_formula_is_text_and_read_back(self) -> None:
         sponsor, source = factories.sponsor(), "from;=cmd|' /C calc'!A0"
         topic = Topic.objects.create(sponsor=sponsor, name="-news")
-        lists.add(sponsor.pk, "email", [NewSuppression("=ann@example.com", "unsubscribed", source, topic_id=topic.pk)])
+        lists.add_suppressions(
+            sponsor.pk, "email", [NewSuppression("=ann@example.com", "unsubscribed", source, topic_id=topic.pk)]
+        )
         text = "".join(suppression_lines(Suppression.objects.all()))
         assert "'=ann@" in text and "from;'=cmd" in text and "'-news" in text
         read = SuppressionFile(io.BytesIO(text.encode()), "email", NO_ADDRESS, {topic.name: topic.pk})
@@ -167,8 +171,8 @@ class TestPage:
         assert row.address is None and row.until is not None
 
     def test_she_neither_adds_nor_sees_nor_lifts_those_for_all_sponsors_or_of_others(self, operator: Client) -> None:
-        lists.add(None, "email", [NewSuppression("all@example.com", "stop")])
-        lists.add(factories.sponsor().pk, "email", [NewSuppression("other@example.com", "stop")])
+        lists.add_suppressions(None, "email", [NewSuppression("all@example.com", "stop")])
+        lists.add_suppressions(factories.sponsor().pk, "email", [NewSuppression("other@example.com", "stop")])
         page = operator.get(PAGE).content
         assert b"all@example.com" not in page and b"other@example.com" not in page
         operator.post(
@@ -201,7 +205,9 @@ class TestPage:
     def test_an_export_of_a_topic_is_imported_for_that_topic_alone(self, operator: Client) -> None:
         hers, out = factories.sponsor("Hers"), io.StringIO()
         offers = Topic.objects.create(sponsor=hers, name="offers", title="Offers")
-        lists.add(hers.pk, "email", [NewSuppression("ann@example.com", "unsubscribed", topic_id=offers.pk)])
+        lists.add_suppressions(
+            hers.pk, "email", [NewSuppression("ann@example.com", "unsubscribed", topic_id=offers.pk)]
+        )
         call_command("suppression", "export", "--sponsor", hers.name, stdout=out)
         Suppression.objects.all().delete()
 

@@ -67,7 +67,7 @@ def token(of: Job) -> str:
 
 
 def about(of: Job) -> links.Subscription:
-    found = links.read(token(of))
+    found = links.read_link(token(of))
     assert found
     return found
 
@@ -105,38 +105,38 @@ class TestTokens:
         good = token(job())
         for place in (0, 30, 64):
             other = "A" if good[place] != "A" else "B"
-            assert links.read(good[:place] + other + good[place + 1 :]) is None
-        assert [links.read(one) for one in ("", good[:-1], good + "A", "é" * 66, "=" * 66, "/" * 66)] == [None] * 6
+            assert links.read_link(good[:place] + other + good[place + 1 :]) is None
+        assert [links.read_link(one) for one in ("", good[:-1], good + "A", "é" * 66, "=" * 66, "/" * 66)] == [None] * 6
 
     def test_it_holds_after_a_new_key_and_after_a_change_of_the_secret_key(self, settings: Any) -> None:
         one = job()
         old = token(one)
-        before = links.read(old)
+        before = links.read_link(old)
         token_keys.add()
         forget()
-        assert token(one) != old and links.read(old) == before
+        assert token(one) != old and links.read_link(old) == before
         settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "another one", [settings.SECRET_KEY]
         call_command("rotate_keys")
         settings.SECRET_KEY_FALLBACKS = []
         forget()
-        assert links.read(old) == before
+        assert links.read_link(old) == before
 
     def test_it_holds_when_its_message_is_gone_and_its_address_erased(self) -> None:
         one = job()
         of = about(one)
         address = Message.objects.get(pk=of.message_id).recipient
         Message.objects.all().delete()
-        assert unsubscribing.unsubscribe(of, "link")
+        assert unsubscribing.unsubscribe_link(of, "link")
         row = Suppression.objects.get()
         assert (row.address, row.source, row.reason) == (None, "link", "unsubscribed")
-        assert lists.of_addresses("email", [address.upper()], one.sponsor_id) == [row.pk]
+        assert lists.ids_of_addresses("email", [address.upper()], one.sponsor_id) == [row.pk]
 
 
 class TestUnsubscribing:
     def test_who_unsubscribes_gets_nothing_more_of_the_sponsor_and_others_go_on(self) -> None:
         one = job()
-        assert unsubscribing.unsubscribe(about(one), "one-click") is True
-        assert unsubscribing.unsubscribe(about(one), "one-click") is False
+        assert unsubscribing.unsubscribe_link(about(one), "one-click") is True
+        assert unsubscribing.unsubscribe_link(about(one), "one-click") is False
         row = Suppression.objects.get()
         assert row.source == f"one-click, campaign {one.campaign_id}" and row.address
         assert suppressed(one) == ["suppressed", None]
@@ -149,7 +149,7 @@ class TestUnsubscribing:
         offers, news = topic(one.sponsor), topic(one.sponsor, "news")
         Campaign.objects.update(topic=offers)
         one.refresh_from_db()
-        unsubscribing.unsubscribe(about(one), "link")
+        unsubscribing.unsubscribe_link(about(one), "link")
         assert Suppression.objects.get().topic == offers
         assert suppressed(one) == ["suppressed", None]
         for other in (news, None):
@@ -160,13 +160,15 @@ class TestUnsubscribing:
         one = job()
         Campaign.objects.update(topic=topic(one.sponsor))
         one.refresh_from_db()
-        unsubscribing.unsubscribe(about(one), "link", everything=True)
+        unsubscribing.unsubscribe_link(about(one), "link", everything=True)
         for fields in ({"topic": topic(one.sponsor, "news")}, {"topic": None}):
             Campaign.objects.update(**fields)
             assert suppressed(Job.objects.select_related("campaign", "vendor").get(pk=one.pk)) == ["suppressed", None]
         Campaign.objects.update(topic=None, transactional=True)
         assert suppressed(Job.objects.select_related("campaign", "vendor").get(pk=one.pk)) == [None, None]
-        lists.add(one.sponsor_id, "email", [NewSuppression(Message.objects.first().recipient, "complained")])  # type: ignore[union-attr]
+        lists.add_suppressions(
+            one.sponsor_id, "email", [NewSuppression(Message.objects.first().recipient, "complained")]
+        )  # type: ignore[union-attr]
         assert suppressed(Job.objects.select_related("campaign", "vendor").get(pk=one.pk)) == ["suppressed", None]
 
     @pytest.mark.parametrize(
@@ -193,24 +195,26 @@ class TestUnsubscribing:
 
     def test_who_subscribes_again_is_written_to_again_but_not_after_a_bounce(self) -> None:
         one = job()
-        unsubscribing.unsubscribe(about(one), "link")
+        unsubscribing.unsubscribe_link(about(one), "link")
         assert unsubscribing.subscribe_again(about(one)) == 1 and unsubscribing.subscribe_again(about(one)) == 0
         assert suppressed(one) == [None, None]
-        assert unsubscribing.unsubscribe(about(one), "link") is True
+        assert unsubscribing.unsubscribe_link(about(one), "link") is True
         address = Message.objects.get(pk=one.first_message).recipient
-        lists.add(one.sponsor_id, "email", [NewSuppression(address, "bounced")])
+        lists.add_suppressions(one.sponsor_id, "email", [NewSuppression(address, "bounced")])
         unsubscribing.subscribe_again(about(one))
         assert suppressed(one) == ["suppressed", None]
 
     def test_by_the_uuid_of_a_message(self) -> None:
         one = job()
         message = Message.objects.get(pk=one.first_message)
-        assert unsubscribing.by_message(message.uuid, "mail") and unsubscribing.by_message(message.uuid, "mail")
+        assert unsubscribing.unsubscribe_message(message.uuid, "mail") and unsubscribing.unsubscribe_message(
+            message.uuid, "mail"
+        )
         assert Suppression.objects.get().source == f"mail, campaign {one.campaign_id}"
-        assert not unsubscribing.by_message(UUID(int=message.uuid.int ^ 1), "mail")
-        assert not unsubscribing.by_message(UUID(int=0), "mail")
+        assert not unsubscribing.unsubscribe_message(UUID(int=message.uuid.int ^ 1), "mail")
+        assert not unsubscribing.unsubscribe_message(UUID(int=0), "mail")
         Campaign.objects.update(transactional=True)
-        assert not unsubscribing.by_message(message.uuid, "mail")
+        assert not unsubscribing.unsubscribe_message(message.uuid, "mail")
 
 
 class TestLetters:
@@ -261,7 +265,7 @@ class TestLetters:
         one = job(body="{{ unsubscribe_url }}")
         Vendor.objects.update(channel="sms")
         letter = first_letter(one)
-        found = links.read(letter.body.rpartition("/")[2])
+        found = links.read_link(letter.body.rpartition("/")[2])
         assert letter.headers == () and found and found.channel == "sms"
 
 
@@ -269,10 +273,10 @@ class TestDoors:
     def test_only_a_sponsor_that_may_marks_campaigns_as_transactional(self) -> None:
         sponsor = factories.sponsor()
         with pytest.raises(entitlements.NotEntitled, match="may not mark campaigns as transactional"):
-            entitlements.about(sponsor, transactional=True)
+            entitlements.choose_topic(sponsor, transactional=True)
         call_command("sponsor", "set", sponsor.name, "--transactional", "yes", "--language", "de", stdout=StringIO())
         sponsor.refresh_from_db()
-        assert entitlements.about(sponsor, transactional=True) is None and sponsor.language == "de"
+        assert entitlements.choose_topic(sponsor, transactional=True) is None and sponsor.language == "de"
         with pytest.raises(CommandError, match="language"):
             call_command("sponsor", "set", sponsor.name, "--language", "xx", stdout=StringIO())
 
@@ -280,11 +284,11 @@ class TestDoors:
         one, other = factories.sponsor(), factories.sponsor()
         call_command("topic", "add", other.name, "offers", "Weekly offers", stdout=StringIO())
         with pytest.raises(entitlements.NotEntitled, match="has no topic 'offers'"):
-            entitlements.about(one, "offers")
-        found = entitlements.about(other, "offers")
+            entitlements.choose_topic(one, "offers")
+        found = entitlements.choose_topic(other, "offers")
         assert found and found.title == "Weekly offers"
         with pytest.raises(entitlements.NotEntitled, match="a transactional campaign has no topic"):
-            entitlements.about(other, "offers", transactional=True)
+            entitlements.choose_topic(other, "offers", transactional=True)
 
     def test_no_new_campaign_names_an_archived_topic_and_older_ones_still_do(self, tmp_path: Any) -> None:
         older = job()
@@ -296,7 +300,7 @@ class TestDoors:
             call_command("topic", verb, of.name, *(["offers"] if verb == "archive" else ["--json"]), stdout=said)
         assert "archived\n" in said.getvalue() and "already so" in said.getvalue()
         assert '"archived":true' in said.getvalue()
-        unsubscribing.unsubscribe(about(older), "link")
+        unsubscribing.unsubscribe_link(about(older), "link")
         assert suppressed(older) == ["suppressed", None] and Suppression.objects.get().topic == offers
         Identity.objects.create(sponsor=of, name="main", from_address="post@velma.example", default=True)
         facts = {"name": "May", "subject": "x", "body": "y", "html": False, "recipients": [("a@b.example", {})]}
@@ -322,7 +326,9 @@ class TestDoors:
         call_command("topic", "set", sponsor.name, "offers", "Offers of the week", stdout=out)
         call_command("topic", "list", "--json", stdout=out)
         assert '"title":"Offers of the week"' in out.getvalue()
-        lists.add(sponsor.pk, "email", [NewSuppression("a@b.example", "unsubscribed", topic_id=Topic.objects.get().pk)])
+        lists.add_suppressions(
+            sponsor.pk, "email", [NewSuppression("a@b.example", "unsubscribed", topic_id=Topic.objects.get().pk)]
+        )
         with pytest.raises(CommandError, match="stays"):
             call_command("topic", "remove", sponsor.name, "offers", stdout=out)
         call_command("topic", "archive", sponsor.name, "offers", stdout=out)
@@ -335,7 +341,7 @@ class TestDoors:
     def test_suppressions_of_a_topic_are_exported_and_imported(self, tmp_path: Any) -> None:
         sponsor, out = factories.sponsor(), StringIO()
         offers = topic(sponsor)
-        lists.add(sponsor.pk, "email", [NewSuppression("a@b.example", "unsubscribed", topic_id=offers.pk)])
+        lists.add_suppressions(sponsor.pk, "email", [NewSuppression("a@b.example", "unsubscribed", topic_id=offers.pk)])
         call_command("suppression", "export", "--sponsor", sponsor.name, stdout=out)
         Suppression.objects.all().delete()
         file = tmp_path / "list.csv"

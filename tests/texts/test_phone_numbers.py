@@ -186,7 +186,7 @@ class TestCampaigns:
         assert recipients(send(tmp_path, british, sms, "07700 900123", test_to="07700 900456")) == ["+447700900456"]
 
     def test_a_suppressed_number_is_found_in_another_spelling(self, tmp_path: Path, british: Sponsor, sms: Any) -> None:
-        lists.add(british.pk, "sms", [NewSuppression("+447700900123", "stop")])
+        lists.add_suppressions(british.pk, "sms", [NewSuppression("+447700900123", "stop")])
         assert send(tmp_path, british, sms, "(07700) 900123", "07700 900456").suppressed == 1
 
 

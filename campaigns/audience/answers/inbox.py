@@ -72,7 +72,7 @@ def take_answer(new: NewAnswer) -> list[int]:
     kept = _keep_unread(new) if unread else None
     if new.sponsor_id is None:
         return []
-    return events.answered(new.sponsor_id, new.name, lambda: _event_data(new, kept), new.test)
+    return events.store_answer_calls(new.sponsor_id, new.name, lambda: _event_data(new, kept), new.test)
 
 
 def _event_data(new: NewAnswer, kept: int | None) -> dict[str, Any]:

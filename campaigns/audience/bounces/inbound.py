@@ -79,7 +79,7 @@ def _take_parsed(mail: InboundMail, parsed: ParsedMail, source: str) -> TakenMai
         if mail.null_sender or parsed.what != "not_a_report":
             return TakenMail(parsed.what)
         if asked := return_paths.read_return_path(to, "unsubscribe"):
-            known = unsubscribing.by_message(asked.uuid, "e-mail")
+            known = unsubscribing.unsubscribe_message(asked.uuid, "e-mail")
             return TakenMail("unsubscribed" if known else "not_ours")
         return _take_reply(mail, to)
     text = mail.content[:MOST].decode("latin-1")
@@ -117,7 +117,7 @@ def _take_reply(mail: InboundMail, to: str) -> TakenMail:
     with transaction.atomic():
         calls = inbox.take_answer(new)
         if understood == "stop":
-            unsubscribing.by_message(message.uuid, "reply", everything=True)
+            unsubscribing.unsubscribe_message(message.uuid, "reply", everything=True)
     return TakenMail("unsubscribed" if understood == "stop" else "answer", tuple(calls))
 
 

@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from campaigns.models import Template, TemplateVersion
-from campaigns.suppression.links import given
+from campaigns.suppression.links import given_values
 from campaigns.texts import templates
 from campaigns.texts.given_texts import composed
 from campaigns.texts.headers import header_templates, with_beside
@@ -101,7 +101,9 @@ def check_content(channel: str, content: TemplateContent, budget: Budget | None 
     if content.headers and channel != Vendor.Channel.EMAIL:
         raise TemplateError(Said("only an e-mail has further headers"))
     text = text_beside(content.body, content.html, content.text, frozenset())
-    compiled = templates.compile(content.subject, content.body, content.html, budget, text, given(transactional=False))
+    compiled = templates.compile(
+        content.subject, content.body, content.html, budget, text, given_values(transactional=False)
+    )
     return with_beside(compiled, header_templates(content.headers), None)
 
 

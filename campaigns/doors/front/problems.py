@@ -109,8 +109,8 @@ def over_quota(refusal: QuotaRefusal) -> Problem:
         "vendor": use.quota.vendor,
         "span": use.quota.span,
         "measure": use.quota.measure,
-        "limit": use.quota.write(use.quota.most),
-        "used": use.quota.write(use.used),
+        "limit": use.quota.write_rounded(use.quota.most),
+        "used": use.quota.write_rounded(use.used),
         "renewed_at": use.renewed_at and use.renewed_at.isoformat(timespec="seconds"),
     }
     if not refusal.can_fit:

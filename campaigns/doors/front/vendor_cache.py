@@ -196,7 +196,7 @@ def _snapshot(
         address=address_rules(vendor.adapter, vendor.settings),
         largest_mail=largest_mail(vendor.adapter, vendor.settings, login.relay_size if login else None),
         signs=sign_check(vendor.adapter, vendor.settings),
-        needs_identity=entitlements.needs_identity(vendor),
+        needs_identity=entitlements.adapter_needs_identity(vendor),
         urgent=rights.urgent_over(vendor.pk, login.pk if login else None),
     )
 

@@ -2,7 +2,7 @@
 
 A job becomes DISPATCHED, or P_QUEUED if it will be cut. This module dispatches nightly jobs on demand, and jobs whose
 time has come; nightly.py has the nightly run. Jobs of a paused vendor are dispatched too, and wait on its queue. A job
-stays as it is if its sponsor may no longer use its vendor, credential or identity (entitlements.may_go). So does a
+stays as it is if its sponsor may no longer use its vendor, credential or identity (entitlements.may_go_now). So does a
 rendered job whose campaign waits for approval. A job that a quota of its sponsor holds (decision 64) waits as READY
 once its night has come, so the sweep dispatches it when the quota has room.
 

@@ -81,7 +81,7 @@ def take_receipts(request: HttpRequest, vendor: str) -> Status[ReceiptsOut]:
     This is the form of the adapter `http`. Other adapters take their vendor's own form and answer 200, because some
     vendors repeat reports after any other status.
     """
-    return Status(*_take(request, vendor))
+    return Status(*_take_receipts(request, vendor))
 
 
 @router.get(
@@ -92,10 +92,10 @@ def take_receipts(request: HttpRequest, vendor: str) -> Status[ReceiptsOut]:
 )
 def take_receipts_by_query(request: HttpRequest, vendor: str) -> Status[ReceiptsOut]:
     """The same for vendors that report by GET, everything in the query."""
-    return Status(*_take(request, vendor))
+    return Status(*_take_receipts(request, vendor))
 
 
-def answer(request: HttpRequest) -> HttpResponse | None:
+def answer_fast(request: HttpRequest) -> HttpResponse | None:
     """Answer while skipping the slow parts: middleware, URLs and NinjaAPI. None: those should answer."""
     place = HERE.fullmatch(request.path_info)
     if place is None or request.method != "POST" or "%00" in request.META["QUERY_STRING"]:
@@ -107,18 +107,18 @@ def answer(request: HttpRequest) -> HttpResponse | None:
     if settings.SECURE_SSL_REDIRECT and not request.is_secure():
         return None
     try:
-        status, said = _take(request, place[1])
+        status, said = _take_receipts(request, place[1])
     except Exception as why:
         return problems.answer(request, why)
     return HttpResponse(orjson.dumps(said.model_dump(exclude_none=True)), "application/json; charset=utf-8", status)
 
 
-def _take(request: HttpRequest, slug: str) -> tuple[int, ReceiptsOut]:
-    of, adapter, found, credentials = _reported(request, slug)
-    reported, refused = _readable(of, found)
+def _take_receipts(request: HttpRequest, slug: str) -> tuple[int, ReceiptsOut]:
+    of, adapter, found, credentials = _read_receipts(request, slug)
+    reported, refused = _split_readable(of, found)
     if len(reported) > delivery_reports.MOST:
         raise invalid([{"pointer": "", "code": "too_long", "detail": f"At most {delivery_reports.MOST:,} events."}])
-    stored = _together(of.id, of.slug, credentials).ask(reported) if reported else ReportsStored(0, (), ())
+    stored = _batcher_of_account(of.id, of.slug, credentials).ask(reported) if reported else ReportsStored(0, (), ())
     if stored.calls:
         tasks.notify_webhooks()
     counts.count_reports(of.id, "unknown", len(stored.unknown))
@@ -128,30 +128,30 @@ def _take(request: HttpRequest, slug: str) -> tuple[int, ReceiptsOut]:
     )
 
 
-def _reported(
+def _read_receipts(
     request: HttpRequest, slug: str
 ) -> tuple[ReportingVendor, type[Adapter], Sequence[ReadReport], Credentials]:
-    def read(adapter: type[Adapter], vendor: ReportingVendor) -> tuple[Sequence[ReadReport], Credentials]:
+    def read_reports(adapter: type[Adapter], vendor: ReportingVendor) -> tuple[Sequence[ReadReport], Credentials]:
         if not adapter.sends_reports(vendor.settings):
             raise NotTheVendor
-        return _read(adapter, _as_it_came(request), vendor)
+        return _read_confirmed(adapter, _original_request(request), vendor)
 
-    vendor, adapter, (reported, credentials) = read_proved(slug, read)
+    vendor, adapter, (reported, credentials) = read_proved(slug, read_reports)
     return vendor, adapter, reported, credentials
 
 
 def read_inbound(request: HttpRequest, slug: str) -> tuple[ReportingVendor, Sequence[InboundText], Credentials]:
     """Read messages that recipients sent to us, with the same proof."""
 
-    def read(adapter: type[Adapter], vendor: ReportingVendor) -> tuple[Sequence[ReadText], Credentials]:
-        came = _as_it_came(request)
+    def read_texts(adapter: type[Adapter], vendor: ReportingVendor) -> tuple[Sequence[ReadText], Credentials]:
+        came = _original_request(request)
         return report_keys.read_for_accounts(lambda source: adapter.read_inbound(came, source), vendor)
 
-    vendor, _, (found, credentials) = read_proved(slug, read)
-    return vendor, _readable(vendor, found)[0], credentials
+    vendor, _, (found, credentials) = read_proved(slug, read_texts)
+    return vendor, _split_readable(vendor, found)[0], credentials
 
 
-def _readable(
+def _split_readable(
     vendor: ReportingVendor, found: Sequence[ReadEntry | UnreadableEntry]
 ) -> tuple[list[ReadEntry], list[dict[str, str]]]:
     """Return the readable entries, and the mistakes in the others in the API's form."""
@@ -170,7 +170,7 @@ def read_proved(
     slug: str, read: Callable[[type[Adapter], ReportingVendor], Proved]
 ) -> tuple[ReportingVendor, type[Adapter], Proved]:
     """Read a request with the vendor's proof. Raises the same Problem for a missing proof and an unknown vendor."""
-    vendor = known_vendors.find(slug)
+    vendor = known_vendors.find_vendor(slug)
     try:
         if vendor is None:
             raise NotTheVendor
@@ -181,7 +181,7 @@ def read_proved(
             counts.count_reports(vendor.id, "forged", 1)
             if counts.may_log(vendor.id, "forged"):
                 alarms.REPORT_FORGED.log(log, vendor.slug)
-        raise _strange() from None
+        raise _strange_problem() from None
     except BadReport as bad:
         assert vendor is not None
         _count_unreadable(vendor, str(bad))
@@ -191,7 +191,7 @@ def read_proved(
         counts.count_reports(vendor.id, "unreadable", 1)
         if counts.may_log(vendor.id, "unusable"):
             alarms.REPORTS_NOT_TAKEN.log(log, vendor.slug, str(error)[:500])
-        raise _strange() from None
+        raise _strange_problem() from None
 
 
 def _count_unreadable(vendor: ReportingVendor, why: str) -> None:
@@ -200,7 +200,7 @@ def _count_unreadable(vendor: ReportingVendor, why: str) -> None:
         alarms.REPORT_UNREADABLE.log(log, vendor.slug, why[:500])
 
 
-def _read(
+def _read_confirmed(
     adapter: type[Adapter], request: ReportRequest, vendor: ReportingVendor
 ) -> tuple[Sequence[ReadReport], Credentials]:
     """Return the events; none if the vendor only wanted its reports to be confirmed, which is done here."""
@@ -216,13 +216,13 @@ def _read(
         return (), ()
 
 
-def _strange() -> Problem:
+def _strange_problem() -> Problem:
     """Return the refusal. It asks for basic authentication, as Amazon SES and others send theirs only when asked."""
     asking = {"WWW-Authenticate": 'Basic realm="receipts"'}
     return Problem("not-the-vendor", "Receipts are signed with the secret of their vendor.", headers=asking)
 
 
-def _as_it_came(request: HttpRequest) -> ReportRequest:
+def _original_request(request: HttpRequest) -> ReportRequest:
     path = request.get_full_path()
     url = f"{settings.PUBLIC_URL}{path}" if settings.PUBLIC_URL else request.build_absolute_uri(path)
     headers = {name.lower(): value for name, value in request.headers.items()}
@@ -237,16 +237,16 @@ class KnownVendors:
         self._strange: dict[str, float] = {}  # separate, so that guessing names does not evict known vendors
         self._reading = threading.Lock()  # one thread reads; the others wait for its result
 
-    def find(self, slug: str) -> ReportingVendor | None:
+    def find_vendor(self, slug: str) -> ReportingVendor | None:
         """Return the vendor, or None. Raises django.db's errors."""
-        fresh, vendor = self._remembered(slug)
+        fresh, vendor = self._remembered_vendor(slug)
         if fresh:
             return vendor
         with self._reading:
-            fresh, vendor = self._remembered(slug)
-            return vendor if fresh else self._read(slug)
+            fresh, vendor = self._remembered_vendor(slug)
+            return vendor if fresh else self._read_vendor(slug)
 
-    def _remembered(self, slug: str) -> tuple[bool, ReportingVendor | None]:
+    def _remembered_vendor(self, slug: str) -> tuple[bool, ReportingVendor | None]:
         """Return whether the vendor was read just now, and the result."""
         now = time.monotonic()
         if now - self._strange.get(slug, float("-inf")) <= FRESH:
@@ -254,7 +254,7 @@ class KnownVendors:
         read_at, vendor = self._known.get(slug, (float("-inf"), None))
         return now - read_at <= FRESH, vendor
 
-    def _read(self, slug: str) -> ReportingVendor | None:
+    def _read_vendor(self, slug: str) -> ReportingVendor | None:
         now = time.monotonic()
         found = report_keys.reporting_vendor(slug, timezone.now()) if "\0" not in slug else None
         if found is not None:
@@ -266,7 +266,7 @@ class KnownVendors:
         self._strange[slug] = now
         return None
 
-    def forget(self) -> None:
+    def forget_all(self) -> None:
         self._known.clear()
         self._strange.clear()
 
@@ -278,13 +278,15 @@ counts = ReportCounts()
 
 
 @lru_cache(maxsize=MOST_ACCOUNTS)
-def _together(vendor_id: int, slug: str, credentials: Credentials) -> Batcher[Sequence[Reported], ReportsStored]:
+def _batcher_of_account(
+    vendor_id: int, slug: str, credentials: Credentials
+) -> Batcher[Sequence[Reported], ReportsStored]:
     """Return the batcher for an account's reports. One batch at a time: most are of one job and would lock each other.
 
     Locks at one vendor block no other. `credentials`: those whose letters they may name; empty: all of them.
     """
 
-    def store(requests: Sequence[Sequence[Reported]]) -> Sequence[ReportsStored | Exception]:
+    def store_batch(requests: Sequence[Sequence[Reported]]) -> Sequence[ReportsStored | Exception]:
         try:
             return delivery_reports.store_requests_together(vendor_id, requests, slug, credentials)
         except Exception as error:
@@ -292,6 +294,6 @@ def _together(vendor_id: int, slug: str, credentials: Credentials) -> Batcher[Se
                 return [error] * len(requests)
             if len(requests) == 1:
                 return [error]
-            return [store([one])[0] for one in requests]  # a bad report spoils no other
+            return [store_batch([one])[0] for one in requests]  # a bad report spoils no other
 
-    return Batcher(store, most=AT_ONCE, rounds=1)
+    return Batcher(store_batch, most=AT_ONCE, rounds=1)

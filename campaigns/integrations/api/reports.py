@@ -42,12 +42,12 @@ class ReasonsOut(BaseModel):
 def get_reasons(request: HttpRequest, session_id: str) -> dict[str, Any]:
     """How many messages did not reach their recipients, by reason; those of most messages first."""
     look = session_of(request, session_id)
-    found = reasons.of_campaign(look.job.campaign, look.job.vendor.channel, look.sums)
+    found = reasons.reasons_of_campaign(look.job.campaign, look.job.vendor.channel, look.sums)
     return {
         "data": [
             {
                 "reason": one.key,
-                "status": reader.plain(one.state),
+                "status": reader.machine_word(one.state),
                 "text": one.sentence,
                 "messages": one.messages,
                 "causes": one.causes,

@@ -26,7 +26,7 @@ from campaigns.integrations.results.reader import SessionView
 from campaigns.operations import actions, pausing
 from campaigns.operations.actions import QuotaDecision
 from campaigns.reporting import export
-from campaigns.reporting.api.forecasts import of_job
+from campaigns.reporting.api.forecasts import forecast_of_job
 from vendors.causes.wording import read_causes
 from vendors.history import Actor
 from vendors.mail_classes import MailClass
@@ -54,16 +54,16 @@ def get_session(
 ) -> dict[str, Any]:
     """The session's state, and the number of its messages in each state."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
-    look = _look(session_id, caller)
+    look = _find_session(session_id, caller)
     asked = WAIT.search(prefer)
-    if asked and not look.finished and waiters.acquire(blocking=False):
+    if asked and not look.is_finished and waiters.acquire(blocking=False):
         try:
             response["Preference-Applied"] = f"wait={asked[2]}"
-            _wait(look, min(LONGEST_WAIT, float(asked[2])))
+            _wait_for_change(look, min(LONGEST_WAIT, float(asked[2])))
         finally:
             waiters.release()
-        look = _look(session_id, caller)
-    return _facts(look)
+        look = _find_session(session_id, caller)
+    return _session_facts(look)
 
 
 @router.get(
@@ -82,13 +82,13 @@ def get_messages(
 ) -> dict[str, Any]:
     """In the order of the request, each with its state."""
     look = session_of(request, session_id)
-    states = {reader.plain(label) for label in labels_of(status)}
+    states = {reader.machine_word(label) for label in labels_of(status)}
     after = last_seen("msg", cursor)
     seen = 0 if after is None else max(0, after + 1 - look.job.first_message)  # they come in order and without gaps
     causes = causes_of(cause)
     mine = [
         row
-        for row in reader.messages(look)[seen:]
+        for row in reader.session_messages(look)[seen:]
         if (not states or row["status"] in states) and (not causes or row.get("cause") in causes)
     ]
     filters = {name: value for name, value in (("status", status), ("cause", cause)) if value}
@@ -102,7 +102,7 @@ def get_messages(
 )
 def stop_session(request: HttpRequest, session_id: str, revision: int | None = OPTIONAL) -> Status[dict[str, Any]]:
     """No new call starts. The session is finished once its open calls are recorded. A repeat changes nothing."""
-    return _decide(request, session_id, lambda job, by: actions.stop([job], by, revision=revision))
+    return _apply_decision(request, session_id, lambda job, by: actions.stop([job], by, revision=revision))
 
 
 @router.post(
@@ -113,7 +113,7 @@ def stop_session(request: HttpRequest, session_id: str, revision: int | None = O
 )
 def retry_session(request: HttpRequest, session_id: str, revision: int = REVISION) -> Status[dict[str, Any]]:
     """Messages that the vendor accepted, or may have accepted, are never sent again. A repeat changes nothing."""
-    return _decide(request, session_id, lambda job, by: actions.retry([job], revision))
+    return _apply_decision(request, session_id, lambda job, by: actions.retry([job], revision))
 
 
 @router.post(
@@ -121,7 +121,7 @@ def retry_session(request: HttpRequest, session_id: str, revision: int = REVISIO
 )
 def pause_session(request: HttpRequest, session_id: str, revision: int | None = OPTIONAL) -> Status[dict[str, Any]]:
     """No new call starts until it is resumed. Messages that expire meanwhile stay expired. A repeat changes nothing."""
-    return _decide(request, session_id, lambda job, by: pausing.pause([job], by, revision=revision))
+    return _apply_decision(request, session_id, lambda job, by: pausing.pause([job], by, revision=revision))
 
 
 @router.post(
@@ -135,7 +135,7 @@ def resume_session(request: HttpRequest, session_id: str, revision: int = REVISI
 
     So a repeated request changes nothing, even if the session was paused again since.
     """
-    return _decide(request, session_id, lambda job, by: pausing.resume([job], by, revision=revision))
+    return _apply_decision(request, session_id, lambda job, by: pausing.resume([job], by, revision=revision))
 
 
 @router.patch(
@@ -148,15 +148,15 @@ def resume_session(request: HttpRequest, session_id: str, revision: int = REVISI
 def change_session(request: HttpRequest, session_id: str) -> Status[dict[str, Any]]:
     """Works while the session is being sent. Limits not named stay; a paused session stays paused until resumed."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
-    job = _look(session_id, caller).job.pk
+    job = _find_session(session_id, caller).job.pk
     asked, _ = request_bodies.read(request, LimitsIn)
     limits = {name: getattr(asked, name) for name in asked.model_fields_set}
-    return _changed(200, pausing.set_limits([job], limits, Actor(caller.prefix))[0], session_id, caller)
+    return _changed_answer(200, pausing.set_limits([job], limits, Actor(caller.prefix))[0], session_id, caller)
 
 
 def session_of(request: HttpRequest, name: str) -> SessionView:
     """Return the session of the request's sponsor and mode. Raises Problem."""
-    return _look(name, request.auth)  # type: ignore[attr-defined]
+    return _find_session(name, request.auth)  # type: ignore[attr-defined]
 
 
 def labels_of(status: str) -> list[str]:
@@ -175,25 +175,25 @@ def causes_of(cause: str) -> list[str]:
         raise invalid([{"parameter": "cause", "code": "cause", "detail": str(why)}]) from why
 
 
-def _look(name: str, caller: Caller) -> SessionView:
+def _find_session(name: str, caller: Caller) -> SessionView:
     """Return the session. Raises the same Problem whether it does not exist or belongs to another sponsor."""
     found = NAME.fullmatch(name)
-    look = reader.look(UUID(found[1]), caller.sponsor_id, caller.test) if found else None
+    look = reader.find_session_view(UUID(found[1]), caller.sponsor_id, caller.test) if found else None
     if look is None:
         raise Problem("not-found", "You have no such session.")
     return look
 
 
-def _wait(look: SessionView, seconds: float) -> None:
+def _wait_for_change(look: SessionView, seconds: float) -> None:
     """Wait until the session has changed, or for so many seconds."""
     end = time.monotonic() + seconds
-    while time.monotonic() < end and not reader.changed(look):
+    while time.monotonic() < end and not reader.has_changed_since(look):
         time.sleep(min(LOOK_AGAIN, max(0.0, end - time.monotonic())))
 
 
-def _facts(look: SessionView) -> dict[str, Any]:
+def _session_facts(look: SessionView) -> dict[str, Any]:
     session, sums = look.session, look.sums
-    open_ = "stopped" if look.stopped else "waiting"
+    open_ = "stopped" if look.is_stopped else "waiting"
     counts = {
         open_: sums.waiting,
         "sending": sums.in_flight,
@@ -208,26 +208,26 @@ def _facts(look: SessionView) -> dict[str, Any]:
     return {
         "id": session_name(session.pk),
         "status": look.status,
-        "finished": look.finished,
+        "finished": look.is_finished,
         "held": look.held or None,
         "paused": look.paused,
         "paused_providers": look.paused_providers,
         "waiting_receivers": look.waiting_receivers,
         "approval": look.approval,
-        "due": look.due,
+        "due": look.continues_at,
         "revision": look.job.revision,
         "bounce_limit": look.job.campaign.bounce_limit,
         "complaint_limit": look.job.campaign.complaint_limit,
         "vendor": look.job.vendor.slug,
         "mail_class": MailClass(look.job.mail_class).word,
         "route": look.route,
-        "moves": reader.moves(look),
-        "forecast": of_job(look.job, sums),
+        "moves": reader.session_moves(look),
+        "forecast": forecast_of_job(look.job, sums),
         "mode": "test" if session.test else "live",
         "accepted": sums.size,
         "counts": counts,
         "reports_deliveries": sums.delivered > 0 or bool(find_reporting([look.job.vendor_id])),
-        "events": reader.events(look),
+        "events": reader.count_events(look),
         "units": sums.units,
         "metadata": session.metadata,
         "created_at": session.created_at,
@@ -236,20 +236,20 @@ def _facts(look: SessionView) -> dict[str, Any]:
     }
 
 
-def _decide(
+def _apply_decision(
     request: HttpRequest, session_id: str, verb: Callable[[int, str], list[JobDecision]]
 ) -> Status[dict[str, Any]]:
     """Apply a decision. `verb` takes (job, the key's prefix). Raises Problem if it is impossible now or outdated."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
-    (answer,) = verb(_look(session_id, caller).job.pk, caller.prefix)
+    (answer,) = verb(_find_session(session_id, caller).job.pk, caller.prefix)
     if isinstance(answer, QuotaDecision) and answer.refusal:
         raise over_quota(answer.refusal)
     if answer.verdict in (Verdict.BUSY, Verdict.STALE):
         raise Problem("state-conflict", answer.message)
-    return _changed(202, answer, session_id, caller)
+    return _changed_answer(202, answer, session_id, caller)
 
 
-def _changed(status: int, answer: JobDecision, session_id: str, caller: Caller) -> Status[dict[str, Any]]:
-    look = _look(session_id, caller)
-    facts = {"changed": answer.verdict == Verdict.DONE, "told": answer.message, "session": _facts(look)}
+def _changed_answer(status: int, answer: JobDecision, session_id: str, caller: Caller) -> Status[dict[str, Any]]:
+    look = _find_session(session_id, caller)
+    facts = {"changed": answer.verdict == Verdict.DONE, "told": answer.message, "session": _session_facts(look)}
     return Status(status, facts)

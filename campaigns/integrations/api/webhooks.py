@@ -81,7 +81,7 @@ class CallsOut(BaseModel):
 @router.get("/webhooks", auth=Key("ops"), response={200: WebhooksOut, **PROBLEMS}, summary="All webhooks")
 def list_webhooks(request: HttpRequest) -> dict[str, Any]:
     """Without their secrets."""
-    return {"data": [_facts(hook) for hook in _mine(request.auth)]}  # type: ignore[attr-defined]
+    return {"data": [_webhook_facts(hook) for hook in _webhooks_of_caller(request.auth)]}  # type: ignore[attr-defined]
 
 
 @router.post(
@@ -100,36 +100,36 @@ def create_webhook(request: HttpRequest) -> HttpResponse:
     asked, parsed = request_bodies.read(request, WebhookIn)
     key = request_bodies.idempotency_key(request)
     if not key:
-        return _create(caller, asked).response()
+        return _create_webhook(caller, asked).response()
     return request_bodies.once(
-        caller, "create webhook", key, request_bodies.fingerprint(parsed), lambda: _create(caller, asked)
+        caller, "create webhook", key, request_bodies.fingerprint(parsed), lambda: _create_webhook(caller, asked)
     )
 
 
-def _create(caller: Caller, asked: WebhookIn) -> Created:
+def _create_webhook(caller: Caller, asked: WebhookIn) -> Created:
     try:
-        hook, secret = events.add(
+        hook, secret = events.add_program_webhook(
             caller.sponsor_id, asked.url, list(dict.fromkeys(asked.events)), caller.test, Actor(caller.prefix)
         )
     except Forbidden as why:
         raise invalid([error("/url", "url", str(why))]) from why
     except events.TooMany as why:
         raise Problem("state-conflict", str(why)) from why
-    created = WebhookSecretOut.model_validate(_facts(hook) | {"secret": secret})
+    created = WebhookSecretOut.model_validate(_webhook_facts(hook) | {"secret": secret})
     return Created(f"{HERE}/{public_ids.name('whk', hook.pk)}", json.dumps(created.model_dump(), cls=NinjaJSONEncoder))
 
 
 @router.get("/webhooks/{webhook_id}", auth=Key("ops"), response={200: WebhookOut, **PROBLEMS}, summary="One webhook")
 def get_webhook(request: HttpRequest, webhook_id: str) -> dict[str, Any]:
     """Without its secret."""
-    return _facts(_hook(webhook_id, request.auth))  # type: ignore[attr-defined]
+    return _webhook_facts(_find_webhook(webhook_id, request.auth))  # type: ignore[attr-defined]
 
 
 @router.delete("/webhooks/{webhook_id}", auth=Key("ops"), response={204: None, **PROBLEMS}, summary="Remove a webhook")
 def delete_webhook(request: HttpRequest, webhook_id: str) -> Status[None]:
     """Its calls are deleted, too; nothing is posted any more."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
-    events.remove(_hook(webhook_id, caller).pk, Actor(caller.prefix))
+    events.remove_webhook(_find_webhook(webhook_id, caller).pk, Actor(caller.prefix))
     return Status(204, None)
 
 
@@ -142,9 +142,9 @@ def delete_webhook(request: HttpRequest, webhook_id: str) -> Status[None]:
 def rotate_secret(request: HttpRequest, webhook_id: str) -> dict[str, Any]:
     """Shown once. For a day each event is signed with the old and with the new one."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
-    hook = _hook(webhook_id, caller)
+    hook = _find_webhook(webhook_id, caller)
     try:
-        return _facts(hook) | {"secret": events.rotate(hook.pk, Actor(caller.prefix))}
+        return _webhook_facts(hook) | {"secret": events.rotate_secret(hook.pk, Actor(caller.prefix))}
     except Webhook.DoesNotExist:
         raise Problem("not-found", NOT_YOURS) from None  # deleted meanwhile
 
@@ -164,11 +164,11 @@ def list_calls(
     ),
 ) -> dict[str, Any]:
     """The latest first."""
-    hook = _hook(webhook_id, request.auth)  # type: ignore[attr-defined]
+    hook = _find_webhook(webhook_id, request.auth)  # type: ignore[attr-defined]
     rows = WebhookCall.objects.filter(webhook=hook).order_by("-pk")
     named = f"cal_{cursor}" if cursor.isdecimal() else cursor  # as earlier versions wrote it
     here = f"{HERE}/{public_ids.name('whk', hook.pk)}/calls?limit={limit}"
-    return page_of(rows, "cal", here, limit, named, _call)
+    return page_of(rows, "cal", here, limit, named, _call_facts)
 
 
 @router.post(
@@ -180,22 +180,22 @@ def list_calls(
 def redeliver(request: HttpRequest, webhook_id: str, event_id: str) -> Status[dict[str, Any]]:
     """The same event, with ten tries of its own."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
-    hook = _hook(webhook_id, caller)
+    hook = _find_webhook(webhook_id, caller)
     found = EVENT.fullmatch(event_id)
     call = WebhookCall.objects.filter(webhook=hook, event=UUID(found[1])).first() if found else None
     if call is None:
         raise Problem("not-found", "This webhook has no such event.")
-    if not events.again(call.pk, Actor(caller.prefix)):
+    if not events.repeat_call(call.pk, Actor(caller.prefix)):
         raise Problem("state-conflict", f"The webhook is switched off: {hook.disabled_reason}")
     tasks.notify_webhooks()
-    return Status(202, _call(WebhookCall.objects.filter(pk=call.pk).first() or call))
+    return Status(202, _call_facts(WebhookCall.objects.filter(pk=call.pk).first() or call))
 
 
-def _mine(caller: Caller) -> list[Webhook]:
+def _webhooks_of_caller(caller: Caller) -> list[Webhook]:
     return list(Webhook.objects.filter(sponsor=caller.sponsor_id, test=caller.test))
 
 
-def _hook(name: str, caller: Caller) -> Webhook:
+def _find_webhook(name: str, caller: Caller) -> Webhook:
     """Return the webhook. Raises the same Problem whether it does not exist or belongs to another sponsor."""
     number = public_ids.number("whk", name)
     mine = Webhook.objects.filter(sponsor=caller.sponsor_id, test=caller.test)
@@ -205,7 +205,7 @@ def _hook(name: str, caller: Caller) -> Webhook:
     return hook
 
 
-def _facts(hook: Webhook) -> dict[str, Any]:
+def _webhook_facts(hook: Webhook) -> dict[str, Any]:
     return {
         "id": public_ids.name("whk", hook.pk),
         "url": hook.url,
@@ -218,7 +218,7 @@ def _facts(hook: Webhook) -> dict[str, Any]:
     }
 
 
-def _call(row: WebhookCall) -> dict[str, Any]:
+def _call_facts(row: WebhookCall) -> dict[str, Any]:
     names = ("tries", "next_at", "taken_at", "http_status", "created_at")
     facts = {name: getattr(row, name) for name in names}
     return facts | {"id": f"evt_{row.event.hex}", "type": row.kind, "told": row.result or None}

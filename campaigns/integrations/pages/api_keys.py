@@ -74,7 +74,7 @@ class KeyForm(forms.Form):
         scopes.choices = [(scope, SAYS[ApiKey.Scope(scope)]) for scope in scopes_of(user)]
 
 
-def mine(request: HttpRequest, pk: int) -> ApiKey:
+def visible_key(request: HttpRequest, pk: int) -> ApiKey:
     """Return the key, if it belongs to the user's sponsors. Raises Http404."""
     rows = ApiKey.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor")
     return get_object_or_404(rows, pk=pk)
@@ -82,7 +82,7 @@ def mine(request: HttpRequest, pk: int) -> ApiKey:
 
 @page(LOOK)
 @require_GET
-def index(request: HttpRequest) -> HttpResponse:
+def list_keys_page(request: HttpRequest) -> HttpResponse:
     """Show the keys of the user's sponsors, valid ones first; only the beginning of a key is stored."""
     now = timezone.now()
     rows = ApiKey.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor").defer("digest")
@@ -92,13 +92,13 @@ def index(request: HttpRequest) -> HttpResponse:
     shown: list[Any] = list(some.object_list)
     for row in shown:
         row.valid = row.is_valid(now)
-        row.word, row.look = _state(row)
+        row.word, row.look = _key_state(row)
         row.extendable = row.valid and row.expires_at is not None and allowed.issuperset(row.scopes)
     facts = {"keys": shown, "page": some, "lives": LIVES, "may_make": bool(allowed)}
     return render(request, "owners/keys/list.html", facts)
 
 
-def _state(row: Any) -> tuple[str, str]:
+def _key_state(row: Any) -> tuple[str, str]:
     if row.valid:
         return _("Valid"), "good"
     return (_("Revoked"), "idle") if row.revoked_at else (_("Expired"), "warn")
@@ -106,7 +106,7 @@ def _state(row: Any) -> tuple[str, str]:
 
 @page(ADD)
 @require_http_methods(["GET", "POST"])
-def make(request: HttpRequest) -> HttpResponse:
+def make_key(request: HttpRequest) -> HttpResponse:
     """Make a key and show it, once."""
     form = KeyForm(request.POST or None, user=request.user, initial={"scopes": ["send", "read"]})
     if request.method == "POST" and form.is_valid():
@@ -114,7 +114,13 @@ def make(request: HttpRequest) -> HttpResponse:
         try:
             derived = once.derived(request, "api key")
             made = keys.create(
-                given["sponsor"], given["kind"], given["scopes"], _end(given["days"]), None, actor(request), derived
+                given["sponsor"],
+                given["kind"],
+                given["scopes"],
+                _end_of_life(given["days"]),
+                None,
+                actor(request),
+                derived,
             )
             return render(request, "owners/keys/made.html", {"key": made[0], "token": made[1]})
         except once.FormTooOld:
@@ -123,20 +129,20 @@ def make(request: HttpRequest) -> HttpResponse:
     return render(request, "owners/keys/make.html", facts, status=422 if form.errors else 200)
 
 
-def _end(days: str) -> datetime | None:
+def _end_of_life(days: str) -> datetime | None:
     return timezone.now() + timedelta(days=int(days)) if days else None
 
 
 @page(CHANGE)
 @require_POST
-def extend(request: HttpRequest, pk: int) -> HttpResponse:
+def extend_on_page(request: HttpRequest, pk: int) -> HttpResponse:
     """Change the end of a valid key that the user could have made."""
-    row, days = mine(request, pk), request.POST.get("days", "")
+    row, days = visible_key(request, pk), request.POST.get("days", "")
     if days not in dict(LIVES):
         return redirect("keys")
     if not set(scopes_of(request.user)).issuperset(row.scopes):
         raise PermissionDenied
-    if keys.extend(row, _end(days), actor(request)):
+    if keys.extend(row, _end_of_life(days), actor(request)):
         messages.success(request, _("The key %(prefix)s has another end.") % {"prefix": row.prefix})
     else:
         messages.error(request, _("%(prefix)s is not valid any more: make a new key.") % {"prefix": row.prefix})
@@ -145,9 +151,9 @@ def extend(request: HttpRequest, pk: int) -> HttpResponse:
 
 @page(CHANGE)
 @require_POST
-def revoke(request: HttpRequest, pk: int) -> HttpResponse:
+def revoke_on_page(request: HttpRequest, pk: int) -> HttpResponse:
     """Revoke a key for good, after confirmation."""
-    row = mine(request, pk)
+    row = visible_key(request, pk)
     if "confirmed" not in request.POST:
         return render(request, "owners/keys/revoke.html", {"key": row})
     keys.revoke(row, actor(request))

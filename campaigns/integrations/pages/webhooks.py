@@ -51,7 +51,7 @@ class WebhookForm(forms.Form):
         field.queryset = Sponsor.objects.of_sponsors(sponsors_of(user))
 
 
-def mine(request: HttpRequest, pk: int) -> Webhook:
+def visible_webhook(request: HttpRequest, pk: int) -> Webhook:
     """Return the webhook, if it belongs to the user's sponsors. Raises Http404."""
     rows = Webhook.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor")
     return get_object_or_404(rows, pk=pk)
@@ -59,7 +59,7 @@ def mine(request: HttpRequest, pk: int) -> Webhook:
 
 @page(LOOK)
 @require_GET
-def index(request: HttpRequest) -> HttpResponse:
+def list_webhooks_page(request: HttpRequest) -> HttpResponse:
     """Show the webhooks of the user's sponsors."""
     rows = Webhook.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor").defer("secret")
     some = Paginator(rows.order_by("sponsor__name", "pk"), EACH_PAGE).get_page(request.GET.get("page"))
@@ -68,17 +68,17 @@ def index(request: HttpRequest) -> HttpResponse:
 
 @page(ADD, SEE)
 @require_http_methods(["GET", "POST"])
-def add(request: HttpRequest) -> HttpResponse:
+def add_webhook(request: HttpRequest) -> HttpResponse:
     """Add a webhook and show its secret, once."""
     form = WebhookForm(request.POST or None, user=request.user)
     if request.method == "POST" and form.is_valid():
         given = form.cleaned_data
         try:
             secret = events.secret_of(once.derived(request, "webhook"))
-            row, secret = events.add(
+            row, secret = events.add_program_webhook(
                 given["sponsor"].pk, given["url"], given["events"], given["test"], actor(request), secret
             )
-            return _secret(request, row, secret, _("The webhook is added."))
+            return _show_secret(request, row, secret, _("The webhook is added."))
         except Forbidden as error:
             form.add_error("url", str(error))
         except events.TooMany as error:
@@ -89,15 +89,15 @@ def add(request: HttpRequest) -> HttpResponse:
     return render(request, "owners/webhooks/add.html", facts, status=422 if form.errors else 200)
 
 
-def _secret(request: HttpRequest, row: Webhook, secret: str, said: str) -> HttpResponse:
+def _show_secret(request: HttpRequest, row: Webhook, secret: str, said: str) -> HttpResponse:
     return render(request, "owners/webhooks/secret.html", {"webhook": row, "secret": secret, "said": said})
 
 
 @page(LOOK, "campaigns.view_webhookcall")
 @require_GET
-def webhook(request: HttpRequest, pk: int) -> HttpResponse:
+def show_webhook(request: HttpRequest, pk: int) -> HttpResponse:
     """Show a webhook with its calls, latest first."""
-    row = mine(request, pk)
+    row = visible_webhook(request, pk)
     before = request.GET.get("before", "")
     calls = WebhookCall.objects.filter(webhook=row).defer("body").order_by("-pk")
     if before.isdecimal() and len(before) < 19:
@@ -115,13 +115,13 @@ def webhook(request: HttpRequest, pk: int) -> HttpResponse:
 
 @page(CHANGE, SEE)
 @require_POST
-def redeliver(request: HttpRequest, pk: int, call: int) -> HttpResponse:
+def redeliver_event(request: HttpRequest, pk: int, call: int) -> HttpResponse:
     """Post an event again, with the same id. The form names the state seen, so that a second press changes nothing."""
-    row = mine(request, pk)
+    row = visible_webhook(request, pk)
     found = get_object_or_404(WebhookCall.objects.filter(webhook=row), pk=call)
     if not row.enabled:
         messages.error(request, _("The webhook is switched off, so nothing is posted. Switch it on first."))
-    elif events.again(found.pk, actor(request), _seen(request)):
+    elif events.repeat_call(found.pk, actor(request), _seen_state(request)):
         tasks.notify_webhooks()
         messages.success(request, _("The event is being posted again, with ten tries."))
     else:
@@ -129,7 +129,7 @@ def redeliver(request: HttpRequest, pk: int, call: int) -> HttpResponse:
     return redirect("webhook", pk)
 
 
-def _seen(request: HttpRequest) -> tuple[int, datetime | None]:
+def _seen_state(request: HttpRequest) -> tuple[int, datetime | None]:
     """Return the tries and the time of acceptance that the form names. Raises Http404."""
     tries, taken = request.POST.get("tries", ""), request.POST.get("taken", "")
     if not (tries.isdecimal() and len(tries) < 6):
@@ -142,39 +142,39 @@ def _seen(request: HttpRequest) -> tuple[int, datetime | None]:
 
 @page(CHANGE, SEE)
 @require_POST
-def rotate(request: HttpRequest, pk: int) -> HttpResponse:
+def rotate_secret(request: HttpRequest, pk: int) -> HttpResponse:
     """Make a new secret, shown once; the old one also signs for another day."""
-    row = mine(request, pk)
+    row = visible_webhook(request, pk)
     try:
-        secret = events.rotate(row.pk, actor(request), events.secret_of(once.derived(request, f"webhook {pk}")))
+        secret = events.rotate_secret(row.pk, actor(request), events.secret_of(once.derived(request, f"webhook {pk}")))
     except once.FormTooOld:
         messages.error(request, once.TOO_OLD)
         return redirect("webhook", pk)
     said = _("The webhook has a new secret. For a day each event is signed with the old and with the new one.")
-    return _secret(request, row, secret, said)
+    return _show_secret(request, row, secret, said)
 
 
 @page(CHANGE, SEE)
 @require_POST
-def switch(request: HttpRequest, pk: int) -> HttpResponse:
+def switch_webhook(request: HttpRequest, pk: int) -> HttpResponse:
     """Switch on or off, as the form says, so that a second press changes nothing."""
-    row = mine(request, pk)
+    row = visible_webhook(request, pk)
     if request.POST.get("to") == "on":
-        events.enable(row, actor(request))
+        events.enable_webhook(row, actor(request))
         messages.success(request, _("Events are posted from now on. What had been waiting is posted by “Post again”."))
     elif row.enabled:
-        events.disable(row, Said(gettext_noop("by hand")), actor(request))
+        events.disable_webhook(row, Said(gettext_noop("by hand")), actor(request))
         messages.success(request, _("No event is posted any more."))
     return redirect("webhook", pk)
 
 
 @page(DELETE)
 @require_POST
-def remove(request: HttpRequest, pk: int) -> HttpResponse:
+def remove_webhook(request: HttpRequest, pk: int) -> HttpResponse:
     """Remove a webhook with the record of its calls, after confirmation."""
-    row = mine(request, pk)
+    row = visible_webhook(request, pk)
     if "confirmed" not in request.POST:
         return render(request, "owners/webhooks/remove.html", {"webhook": row})
-    events.remove(row.pk, actor(request))
+    events.remove_webhook(row.pk, actor(request))
     messages.success(request, _("The webhook is removed."))
     return redirect("webhooks")

@@ -52,36 +52,38 @@ class SessionView:
     @property
     def status(self) -> str:
         waits = self.job.status == "READY" and self.job.not_before is not None
-        return "scheduled" if waits else plain(labels.of_sum(self.sums))
+        return "scheduled" if waits else machine_word(labels.of_sum(self.sums))
 
     @property
-    def due(self) -> datetime | None:
+    def continues_at(self) -> datetime | None:
         """The time at which the session continues, or None. Set if its whole rest waits for a time.
 
         The end of quiet hours is an example.
         """
-        if self.finished or self.job.paused_at or self.sums.paused or self.held:
+        if self.is_finished or self.job.paused_at or self.sums.paused or self.held:
             return None
         now, jobs = timezone.now(), Job.objects.filter(Q(pk=self.job.pk) | Q(parent=self.job.pk), status__in=TO_CALL)
         times = [at if at and at > now else None for at in jobs.values_list("not_before", flat=True)]
         return None if None in times else min((at for at in times if at), default=None)
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether all calls are over, unless somebody retries."""
         return self.job.is_done
 
     @property
     def paused(self) -> str | None:
         """The reason why nothing is called until somebody resumes it, its vendor or its credential."""
-        if self.finished:
+        if self.is_finished:
             return None
-        return self.job.campaign.why_paused if self.job.paused_at else _shut(self.job) if self.sums.paused else None
+        return (
+            self.job.campaign.why_paused if self.job.paused_at else _shut_reason(self.job) if self.sums.paused else None
+        )
 
     @property
     def paused_providers(self) -> list[dict[str, Any]]:
         """The providers to which its mail waits for an operator, after too many complaints."""
-        if self.finished or not complaints.may_hold(self.job.vendor, self.job.campaign):
+        if self.is_finished or not complaints.may_hold(self.job.vendor, self.job.campaign):
             return []
         return [
             {
@@ -97,17 +99,17 @@ class SessionView:
     @property
     def waiting_receivers(self) -> list[dict[str, Any]]:
         """The receiving domains that put off its mail, the longest wait first, up to MOST_RECEIVERS."""
-        if self.finished or self.job.vendor.channel != Vendor.Channel.EMAIL:
+        if self.is_finished or self.job.vendor.channel != Vendor.Channel.EMAIL:
             return []
         logins = {self.job.credential_id}
         if self.job.campaign.routed:
             logins |= set(Job.objects.filter(parent=self.job.pk).values_list("credential", flat=True).distinct())
         return [
             {"receiver": one.receiver, "since": one.since, "until": one.until, "refuses": one.refused}
-            for one in deferrals.shown_waits(logins, self._owns, MOST_RECEIVERS)
+            for one in deferrals.shown_waits(logins, self._is_owner_of, MOST_RECEIVERS)
         ]
 
-    def _owns(self, vendor: Vendor) -> bool:
+    def _is_owner_of(self, vendor: Vendor) -> bool:
         """Whether its sponsor may see all of this vendor."""
         owner: Any = vendor
         return owner.owner_id == self.job.sponsor_id or ownership.are_alone()
@@ -125,12 +127,12 @@ class SessionView:
         return self.job.campaign.route.name if self.job.campaign.route else None
 
     @property
-    def stopped(self) -> bool:
+    def is_stopped(self) -> bool:
         """Whether new calls are excluded; calls in flight may still be answered."""
-        return _stopped(self.job)
+        return _is_job_stopped(self.job)
 
 
-def _shut(job: Job) -> str | None:
+def _shut_reason(job: Job) -> str | None:
     """Return the reason why a credential needed by the rest of the job, or by one of its parts, is shut, or None.
 
     The full text is returned only if its vendor is the sponsor's own, or if there is only one sponsor.
@@ -147,16 +149,16 @@ def _shut(job: Job) -> str | None:
     return reason
 
 
-def _stopped(job: Job) -> bool:
+def _is_job_stopped(job: Job) -> bool:
     return job.status in STILL
 
 
-def plain(word: str) -> str:
+def machine_word(word: str) -> str:
     """Return a label as the API writes it: Needs attention -> needs_attention."""
     return word.lower().replace(" ", "_")
 
 
-def look(session_id: UUID, sponsor_id: int, test: bool) -> SessionView | None:
+def find_session_view(session_id: UUID, sponsor_id: int, test: bool) -> SessionView | None:
     """Return the session of that sponsor and mode, or None."""
     mine = Session.objects.of_sponsors([sponsor_id]).filter(pk=session_id, test=test)
     session = (
@@ -167,13 +169,13 @@ def look(session_id: UUID, sponsor_id: int, test: bool) -> SessionView | None:
     if session is None:
         return None
     job = session.job
-    held = entitlements.held([job.pk]) if job.paused_at or job.status in MOVES["dispatch"].sources else ""
+    held = entitlements.find_held_reason([job.pk]) if job.paused_at or job.status in MOVES["dispatch"].sources else ""
     if job.status == S.READY and not held:
-        held = entitlements.each_held([job.pk]).get(job.pk, "")
+        held = entitlements.held_reasons([job.pk]).get(job.pk, "")
     return SessionView(session, job, progress.progress_of_jobs([job])[job.pk], held.removeprefix("held: "))
 
 
-def events(look: SessionView) -> dict[str, int]:
+def count_events(look: SessionView) -> dict[str, int]:
     """Return how many of its messages bounced, by kind of bounce, and how many drew a complaint.
 
     A later delivery does not remove a bounce, so these may exceed the number of *bounced* messages.
@@ -184,24 +186,24 @@ def events(look: SessionView) -> dict[str, int]:
     return {kind.value: found.get(kind.value, 0) for kind in kinds}
 
 
-def moves(look: SessionView) -> list[dict[str, Any]]:
+def session_moves(look: SessionView) -> list[dict[str, Any]]:
     """Return the moves to other vendors of its route."""
     return [asdict(one) for one in whose.list_moves(look.job.campaign_id)] if look.job.campaign.routed else []
 
 
-def changed(look: SessionView) -> bool:
+def has_changed_since(look: SessionView) -> bool:
     """Tell if the job has moved, ended or changed its counts since; for long polls."""
     names = ("status", "finished_at", "paused_at", *COUNTERS)
     now = Job.objects.filter(pk=look.job.pk).values_list(*names).first()
     return now != tuple(getattr(look.job, name) for name in names)
 
 
-def messages(look: SessionView) -> list[dict[str, Any]]:
+def session_messages(look: SessionView) -> list[dict[str, Any]]:
     """Return all messages of a session, in order, as the API shows them."""
-    return (_stored(look) if look.finished else None) or of_rows(look.session, look.job)
+    return (_stored_messages(look) if look.is_finished else None) or messages_from_rows(look.session, look.job)
 
 
-def message(message_id: int, sponsor_id: int, test: bool) -> dict[str, Any] | None:
+def find_session_message(message_id: int, sponsor_id: int, test: bool) -> dict[str, Any] | None:
     """Return one message of a session of that sponsor and mode, from the rows, or None."""
     row = Message.objects.filter(pk=message_id).defer("params", "recipient").first()
     mine = Session.objects.of_sponsors([sponsor_id]).filter(test=test).select_related("job")
@@ -212,15 +214,15 @@ def message(message_id: int, sponsor_id: int, test: bool) -> dict[str, Any] | No
     name = session.references[row.pk - job.first_message] if session.references else None
     called = progress.messages_in_flight([job.pk])
     row.refresh_from_db()  # after the claims, so that an end in the meantime counts
-    return {"session_id": session.name, **facts(row, name, called, stopped=_stopped(job))}
+    return {"session_id": session.name, **message_facts(row, name, called, stopped=_is_job_stopped(job))}
 
 
-def tag(job: Job) -> list[Any]:
+def result_tag(job: Job) -> list[Any]:
     """Return the counters that a result is made from; if they change later, the result is stale."""
-    return [_iso(job.finished_at), *(getattr(job, name) for name in COUNTERS)]
+    return [_iso_or_none(job.finished_at), *(getattr(job, name) for name in COUNTERS)]
 
 
-def _stored(look: SessionView) -> list[dict[str, Any]] | None:
+def _stored_messages(look: SessionView) -> list[dict[str, Any]] | None:
     if look.session.shard is None:
         return None
     try:
@@ -228,39 +230,39 @@ def _stored(look: SessionView) -> list[dict[str, Any]] | None:
     except result_store.ResultStoreUnreachable as error:
         alarms.RESULT_SERVER_AWAY.log(log, look.session.shard, error)
         return None
-    return result["messages"] if result and result["tag"] == tag(look.job) else None
+    return result["messages"] if result and result["tag"] == result_tag(look.job) else None
 
 
-def of_rows(session: Session, job: Job) -> list[dict[str, Any]]:
+def messages_from_rows(session: Session, job: Job) -> list[dict[str, Any]]:
     """Return all messages of a session from the ground truth."""
     called = progress.messages_in_flight([job.pk])
     rows = Message.objects.filter(id__gte=job.first_message, id__lt=job.end).order_by("id").defer("params", "recipient")
-    stopped = _stopped(job)
+    stopped = _is_job_stopped(job)
     names: Sequence[str | None] = session.references or [None] * job.size
     pairs = zip(rows, names, strict=True)
-    return [facts(row, name, called, stopped=stopped) for row, name in pairs]
+    return [message_facts(row, name, called, stopped=stopped) for row, name in pairs]
 
 
-def facts(row: Message, reference: str | None, called: Container[int], *, stopped: bool) -> dict[str, Any]:
+def message_facts(row: Message, reference: str | None, called: Container[int], *, stopped: bool) -> dict[str, Any]:
     """Return a message as the API shows it. called: the messages in a call."""
     return {
         "id": public_ids.name("msg", row.pk),
         "reference": reference,
-        "status": plain(labels.of_message(row, in_flight=row.pk in called, stopped=stopped)),
-        "reason": _reported(row) or _reason(row),
+        "status": machine_word(labels.of_message(row, in_flight=row.pk in called, stopped=stopped)),
+        "reason": _reported_fact(row) or _reason_fact(row),
         "cause": row.cause,
         "vendor_message_id": row.message_id,
-        "sent_at": _iso(row.sent_at),
-        "reported_at": _iso(row.report_at),
+        "sent_at": _iso_or_none(row.sent_at),
+        "reported_at": _iso_or_none(row.report_at),
         "attempt": row.resend_no + 1,
     }
 
 
-def _reported(message: Message) -> dict[str, str | None] | None:
+def _reported_fact(message: Message) -> dict[str, str | None] | None:
     return {"code": "bounced", "text": message.report_note} if message.report == ReportKind.BOUNCED else None
 
 
-def _reason(row: Message) -> dict[str, str | None] | None:
+def _reason_fact(row: Message) -> dict[str, str | None] | None:
     if row.error_code == "suppressed":
         why = WHY_SUPPRESSED.get(row.error_sub_type or "", "By hand")
         return {"code": "suppressed", "text": f"nobody may write to this recipient: {why}"}
@@ -275,5 +277,5 @@ def _reason(row: Message) -> dict[str, str | None] | None:
     return {"code": "in_doubt", "text": row.error_sub_type} if row.in_doubt_at else None
 
 
-def _iso(at: datetime | None) -> str | None:
+def _iso_or_none(at: datetime | None) -> str | None:
     return at.isoformat() if at else None

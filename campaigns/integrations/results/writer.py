@@ -43,7 +43,7 @@ def put_result(shard: int, session: UUID, result: dict[str, Any]) -> None:
     """Store a result for settings.RESULT_TTL seconds. Raises ResultStoreUnreachable."""
     blob = zlib.compress(orjson.dumps(result), 1)
     try:
-        _server(shard).set(_key(session), blob, ex=settings.RESULT_TTL)
+        _result_server(shard).set(_result_key(session), blob, ex=settings.RESULT_TTL)
     except RedisError as error:
         raise ResultStoreUnreachable(str(error)) from error
 
@@ -53,22 +53,22 @@ def get_result(shard: int, session: UUID) -> dict[str, Any] | None:
     if shard >= len(settings.RESULT_URLS):
         return None
     try:
-        blob: Any = _server(shard).get(_key(session))
+        blob: Any = _result_server(shard).get(_result_key(session))
     except RedisError as error:
         raise ResultStoreUnreachable(str(error)) from error
     return orjson.loads(zlib.decompress(blob)) if blob else None
 
 
-def _server(shard: int) -> Redis:
-    return _client(settings.RESULT_URLS[shard], settings.STORE_PATIENCE)
+def _result_server(shard: int) -> Redis:
+    return _result_client(settings.RESULT_URLS[shard], settings.STORE_PATIENCE)
 
 
 @cache
-def _client(url: str, patience: float) -> Redis:
+def _result_client(url: str, patience: float) -> Redis:
     return redis_clients.make_client(url, patience)
 
 
-def _key(session: UUID) -> str:
+def _result_key(session: UUID) -> str:
     return f"mailhub:result:{session.hex}"
 
 
@@ -89,19 +89,26 @@ def left_behind() -> list[UUID]:
 
 def write_result(session_id: UUID) -> list[int]:
     """Write a finished session's result; return the ids of the webhook calls to make. Idempotent."""
-    return _tried(lambda: _consume(session_id), (OperationalError, InterfaceError), f"session {session_id}") or []
+    return (
+        _try_few_times(
+            lambda: _write_result_of(session_id), (OperationalError, InterfaceError), f"session {session_id}"
+        )
+        or []
+    )
 
 
-def _consume(session_id: UUID) -> list[int]:
+def _write_result_of(session_id: UUID) -> list[int]:
     ended = Session.objects.filter(pk=session_id, job__finished_at__isnull=False)
     session = ended.select_related("job", "job__campaign").first()
     if session is None:
         return []
     job = session.job
-    messages = reader.of_rows(session, job)
+    messages = reader.messages_from_rows(session, job)
     shard = shard_of(session_id)
-    result = {"tag": reader.tag(job), "messages": messages}
-    put = _tried(lambda: _put(shard, session_id, result), (ResultStoreUnreachable,), f"result {session_id}")
+    result = {"tag": reader.result_tag(job), "messages": messages}
+    put = _try_few_times(
+        lambda: _put_and_tell(shard, session_id, result), (ResultStoreUnreachable,), f"result {session_id}"
+    )
     with transaction.atomic():
         wait_at_most("1s")  # for each try
         hold_jobs([job.pk])
@@ -112,12 +119,12 @@ def _consume(session_id: UUID) -> list[int]:
         return events.emit(session, messages)
 
 
-def _put(shard: int, session_id: UUID, result: dict[str, Any]) -> bool:
+def _put_and_tell(shard: int, session_id: UUID, result: dict[str, Any]) -> bool:
     put_result(shard, session_id, result)
     return True
 
 
-def _tried(step: Callable[[], Written], errors: tuple[type[Exception], ...], what: str) -> Written | None:
+def _try_few_times(step: Callable[[], Written], errors: tuple[type[Exception], ...], what: str) -> Written | None:
     """Try the step a few times and log each failure. Returns None if every try failed."""
     for pause in (*PAUSES, None):
         try:

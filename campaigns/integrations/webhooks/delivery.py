@@ -75,13 +75,13 @@ def deliver_due(stopping: Callable[[], bool] = bool) -> int:
     made, flight = 0, CallsInFlight()
     try:
         while True:
-            taken = [] if stopping() else take(flight.open)
+            taken = [] if stopping() else take_due_calls(flight.open)
             for call in taken:
-                flight.start(call)
+                flight.start_call(call)
             made += len(taken)
             if not flight.open:
                 return made
-            record(flight.answered())
+            record_answers(flight.take_answered())
     finally:
         flight.close()
 
@@ -94,21 +94,21 @@ class CallsInFlight:
         self._answers: queue.SimpleQueue[tuple[int, PostResult]] = queue.SimpleQueue()
         self._loop: LoopThread | None = None
 
-    def start(self, call: WebhookCall) -> None:
+    def start_call(self, call: WebhookCall) -> None:
         self._loop = self._loop or LoopThread()
         self.open[call.pk] = call
-        url, body, headers = call.webhook.url, call.body.encode(), _headers(call)
+        url, body, headers = call.webhook.url, call.body.encode(), _signed_headers(call)
 
-        async def post() -> None:
+        async def post_call() -> None:
             answer = PostResult(None, "not called")
             try:
                 answer = await webhook_http.post_once(url, body, headers)
             finally:
                 self._answers.put((call.pk, answer))
 
-        self._loop.start_coroutine(post())
+        self._loop.start_coroutine(post_call())
 
-    def answered(self) -> list[tuple[WebhookCall, PostResult]]:
+    def take_answered(self) -> list[tuple[WebhookCall, PostResult]]:
         """Return the answered calls, waiting at most LOOK seconds for the first."""
         found: list[tuple[WebhookCall, PostResult]] = []
         try:
@@ -124,7 +124,7 @@ class CallsInFlight:
             self._loop.close()
 
 
-def take(in_flight: dict[int, WebhookCall]) -> list[WebhookCall]:
+def take_due_calls(in_flight: dict[int, WebhookCall]) -> list[WebhookCall]:
     """Take calls that may start now beside those in flight. Only one process takes each call."""
     if len(in_flight) >= IN_FLIGHT:
         return []
@@ -140,7 +140,7 @@ def take(in_flight: dict[int, WebhookCall]) -> list[WebhookCall]:
     with connection.cursor() as cursor:
         cursor.execute(DUE, facts)
         due = [DueCall(*row) for row in cursor.fetchall()]
-        ids = [one.id for one in share(due, of_webhooks, of_sponsors)]
+        ids = [one.id for one in share_calls(due, of_webhooks, of_sponsors)]
         if not ids:
             return []
         cursor.execute(TAKE, {**facts, "ids": ids})
@@ -148,7 +148,7 @@ def take(in_flight: dict[int, WebhookCall]) -> list[WebhookCall]:
     return list(WebhookCall.objects.filter(pk__in=taken).select_related("webhook").order_by("pk"))
 
 
-def share(due: Sequence[DueCall], of_webhooks: Counter[int], of_sponsors: Counter[int]) -> Iterator[DueCall]:
+def share_calls(due: Sequence[DueCall], of_webhooks: Counter[int], of_sponsors: Counter[int]) -> Iterator[DueCall]:
     """Choose calls, oldest first, one sponsor after the other, until none may have more. Changes no counter."""
     hooks, sponsors = Counter(of_webhooks), Counter(of_sponsors)
     waiting: dict[int, deque[DueCall]] = defaultdict(deque)
@@ -167,20 +167,20 @@ def share(due: Sequence[DueCall], of_webhooks: Counter[int], of_sponsors: Counte
                 yield one
 
 
-def _headers(call: WebhookCall) -> dict[str, str]:
+def _signed_headers(call: WebhookCall) -> dict[str, str]:
     moment, name = datetime.now(UTC), f"evt_{call.event.hex}"
     return {
         "webhook-id": name,
         "webhook-timestamp": str(int(moment.timestamp())),
-        "webhook-signature": events.signature(call.webhook, name, moment, call.body),
+        "webhook-signature": events.sign_event(call.webhook, name, moment, call.body),
     }
 
 
 @transaction.atomic
-def record(answers: Iterable[tuple[WebhookCall, PostResult]]) -> None:
+def record_answers(answers: Iterable[tuple[WebhookCall, PostResult]]) -> None:
     """Record the results of these calls. Some may have been removed meanwhile, together with their webhook."""
     done = list(answers)
-    hooks = _hold({call.webhook_id for call, _ in done})
+    hooks = _hold_webhooks({call.webhook_id for call, _ in done})
     for call, answer in done:
         _set_result(call, answer)
         if hook := hooks.get(call.webhook_id):
@@ -190,10 +190,10 @@ def record(answers: Iterable[tuple[WebhookCall, PostResult]]) -> None:
     )
     Webhook.objects.bulk_update(hooks.values(), ["timeouts", "suspended_until"])
     for hook_id in {call.webhook_id for call, answer in done if answer.status == GONE} & hooks.keys():
-        events.disable(hooks[hook_id], Said(gettext_noop("the receiver answered 410 Gone")))
+        events.disable_webhook(hooks[hook_id], Said(gettext_noop("the receiver answered 410 Gone")))
 
 
-def _hold(ids: set[int]) -> dict[int, Webhook]:
+def _hold_webhooks(ids: set[int]) -> dict[int, Webhook]:
     """Lock the webhooks before their calls, in the same order as `remove`."""
     return {row.pk: row for row in Webhook.objects.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk")}
 
@@ -221,7 +221,7 @@ def _count_timeouts(hook: Webhook, answer: PostResult) -> None:
             alarms.WEBHOOK_SUSPENDED.log(log, hook.pk, seconds)
 
 
-def next_due() -> datetime | None:
+def find_next_call() -> datetime | None:
     """Return the time of the next call of any webhook in service; it may be past."""
     free = Q(webhook__suspended_until=None) | Q(webhook__suspended_until__lte=timezone.now())
     waiting = WebhookCall.objects.filter(free, next_at__isnull=False, webhook__enabled=True)

@@ -49,7 +49,7 @@ class TooMany(Exception):
 
 
 @transaction.atomic
-def create(
+def create_webhook(
     sponsor: Sponsor, url: str, events: Sequence[str], test: bool, by: Actor | None = None, secret: str = ""
 ) -> tuple[Webhook, str]:
     """Make a webhook; return it and its signing secret. Raises webhook_http.Forbidden for a bad address."""
@@ -58,18 +58,18 @@ def create(
     secret = secret or _new_secret()
     row.secret = {"key": secret}
     row.save()
-    _record(by, row.pk, "added", ADDITION)
+    _record_decision(by, row.pk, "added", ADDITION)
     return row, secret
 
 
 @transaction.atomic
-def add(
+def add_program_webhook(
     sponsor_id: int, url: str, events: Sequence[str], test: bool, by: Actor | None = None, secret: str = ""
 ) -> tuple[Webhook, str]:
     """Make a webhook for the API or a page, up to MOST_OF_A_PROGRAM for each sponsor.
 
-    Raises TooMany, and the errors of `create`. secret: the one of this request. A repeat with it finds the webhook made
-    by the first request.
+    Raises TooMany, and the errors of `create_webhook`. secret: the one of this request. A repeat with it finds the
+    webhook made by the first request.
     """
     sponsor = Sponsor.objects.select_for_update(no_key=True).get(pk=sponsor_id)
     mine = list(Webhook.objects.filter(sponsor=sponsor, test=test))
@@ -77,14 +77,14 @@ def add(
         return known[0], secret
     if len(mine) >= MOST_OF_A_PROGRAM:
         raise TooMany(f"There are {MOST_OF_A_PROGRAM} webhooks already; delete one.")
-    return create(sponsor, url, events, test, by, secret)
+    return create_webhook(sponsor, url, events, test, by, secret)
 
 
 @transaction.atomic
-def rotate(hook_id: int, by: Actor | None = None, secret: str = "") -> str:
+def rotate_secret(hook_id: int, by: Actor | None = None, secret: str = "") -> str:
     """Make a new signing secret; the old one also signs for a day. Raises Webhook.DoesNotExist.
 
-    secret: as in `add`. Otherwise a repeat would turn the first request's secret into the old one.
+    secret: as in `add_program_webhook`. Otherwise a repeat would turn the first request's secret into the old one.
     """
     row = Webhook.objects.select_for_update(no_key=True).get(pk=hook_id)
     if secret and row.secret["key"] == secret:
@@ -93,16 +93,16 @@ def rotate(hook_id: int, by: Actor | None = None, secret: str = "") -> str:
     secret = secret or _new_secret()
     row.secret = {"key": secret, "old": row.secret["key"], "until": until.isoformat()}
     row.save(update_fields=["secret"])
-    _record(by, hook_id, "secret replaced")
+    _record_decision(by, hook_id, "secret replaced")
     return secret
 
 
 @transaction.atomic
-def remove(hook_id: int, by: Actor | None = None) -> None:
+def remove_webhook(hook_id: int, by: Actor | None = None) -> None:
     """Delete a webhook with its calls, after any transaction that is storing events for it."""
     for row in Webhook.objects.select_for_update().filter(pk=hook_id):
         row.delete()
-        _record(by, hook_id, Said(gettext_noop("removed: %(name)s"), name=row.url), DELETION)
+        _record_decision(by, hook_id, Said(gettext_noop("removed: %(name)s"), name=row.url), DELETION)
 
 
 def _new_secret() -> str:
@@ -114,13 +114,13 @@ def secret_of(some: bytes) -> str:
     return "whsec_" + base64.b64encode(some).decode()
 
 
-def _record(by: Actor | None, hook_id: int, what: str, flag: int = CHANGE) -> None:
+def _record_decision(by: Actor | None, hook_id: int, what: str, flag: int = CHANGE) -> None:
     """Add it to the history if a person or a program decided it."""
     if by is not None:
         history.record_changes(by, Webhook, [(hook_id, what)], flag=flag)
 
 
-def signature(hook: Webhook, name: str, moment: datetime, body: str) -> str:
+def sign_event(hook: Webhook, name: str, moment: datetime, body: str) -> str:
     """Return the signature; during a rotation two, separated by a space as Standard Webhooks specifies."""
     stored = hook.secret
     keys = [stored["key"]]
@@ -134,12 +134,12 @@ def emit(session: Session, messages: Sequence[dict[str, Any]]) -> list[int]:
     hooks = list(Webhook.objects.filter(sponsor=session.sponsor_id, test=session.test, enabled=True))
     if not hooks:
         return []
-    happened = [*_of_messages(session, messages), _of_session(session, messages)]
-    rows = [_row(hook, session, *one) for hook in hooks for one in happened if one[1] in hook.events]
-    return store(rows)
+    happened = [*_message_events(session, messages), _session_event(session, messages)]
+    rows = [_make_session_call(hook, session, *one) for hook in hooks for one in happened if one[1] in hook.events]
+    return store_calls(rows)
 
 
-def report(changes: Sequence[ReportChange]) -> list[int]:
+def store_report_calls(changes: Sequence[ReportChange]) -> list[int]:
     """Store the calls for delivery reports in the transaction that stores the reports; return the ids of new ones."""
     named = {change.session for change in changes if change.session}
     if not named:
@@ -153,12 +153,12 @@ def report(changes: Sequence[ReportChange]) -> list[int]:
     for change in changes:
         session = sessions.get(change.session) if change.session else None
         if session and (mine := hooks[session.sponsor_id, session.test]):
-            happened = _of_receipt(session, change)
-            rows += [_row(hook, session, *happened) for hook in mine if happened[1] in hook.events]
-    return store(rows) if rows else []
+            happened = _receipt_event(session, change)
+            rows += [_make_session_call(hook, session, *happened) for hook in mine if happened[1] in hook.events]
+    return store_calls(rows) if rows else []
 
 
-def complained(complaints: Sequence[Complaint]) -> list[int]:
+def store_complaint_calls(complaints: Sequence[Complaint]) -> list[int]:
     """Store the calls for complaints in the transaction that stores the complaints; return the ids of new ones."""
     if not complaints:
         return []
@@ -169,26 +169,30 @@ def complained(complaints: Sequence[Complaint]) -> list[int]:
     wanted = Webhook.objects.filter(sponsor__in=sponsors, enabled=True, events__contains=[Event.MESSAGE_COMPLAINED])
     hooks = list(wanted) if sponsors else []
     rows = [
-        _row(hook, session, *_of_complaint(session, one))
+        _make_session_call(hook, session, *_complaint_event(session, one))
         for one in complaints
         if (session := sessions.get(one.campaign_id))
         for hook in hooks
         if (hook.sponsor_id, hook.test) == (session.sponsor_id, session.test)
     ]
-    return store(rows) if rows else []
+    return store_calls(rows) if rows else []
 
 
-def paused(session: Session, campaign: Campaign) -> list[int]:
+def store_pause_calls(session: Session, campaign: Campaign) -> list[int]:
     """Store the calls for a paused campaign in the transaction that pauses it; return the ids of new ones."""
     hooks = Webhook.objects.filter(sponsor=session.sponsor_id, test=session.test, enabled=True)
     mine = [hook for hook in hooks if Event.SESSION_PAUSED in hook.events]
     name = uuid5(SPACE, f"{session.pk} paused {campaign.paused_at}")
     why = {"by": campaign.paused_by, "reason": campaign.paused_reason}
     data = {**why, "revision": session.job.revision, "metadata": session.metadata}
-    return store([_row(hook, session, name, Event.SESSION_PAUSED, data) for hook in mine]) if mine else []
+    return (
+        store_calls([_make_session_call(hook, session, name, Event.SESSION_PAUSED, data) for hook in mine])
+        if mine
+        else []
+    )
 
 
-def answered(sponsor_id: int, name: str, describe: Callable[[], dict[str, Any]], test: bool) -> list[int]:
+def store_answer_calls(sponsor_id: int, name: str, describe: Callable[[], dict[str, Any]], test: bool) -> list[int]:
     """Store the calls for a recipient's answer in the transaction that stores it; return the ids of new ones.
 
     name: of the answer, so that a repeat is the same event.
@@ -198,10 +202,10 @@ def answered(sponsor_id: int, name: str, describe: Callable[[], dict[str, Any]],
     if not wanted:
         return []
     event, data = uuid5(SPACE, f"{sponsor_id} {name} {kind.value}"), describe()
-    return store([_call(hook, None, event, kind, data) for hook in wanted])
+    return store_calls([_make_webhook_call(hook, None, event, kind, data) for hook in wanted])
 
 
-def store(rows: Sequence[WebhookCall]) -> list[int]:
+def store_calls(rows: Sequence[WebhookCall]) -> list[int]:
     """Store new calls in the caller's transaction; return their ids."""
     with connection.cursor() as cursor:
         cursor.execute(HOLD, [sorted({row.webhook_id for row in rows})])
@@ -216,7 +220,7 @@ def store(rows: Sequence[WebhookCall]) -> list[int]:
 Happened = tuple[UUID, Event, dict[str, Any]]
 
 
-def _of_messages(session: Session, messages: Iterable[dict[str, Any]]) -> Iterable[Happened]:
+def _message_events(session: Session, messages: Iterable[dict[str, Any]]) -> Iterable[Happened]:
     for message in messages:
         kind = EVENTS.get(message["status"])
         if kind:
@@ -227,13 +231,13 @@ def _of_messages(session: Session, messages: Iterable[dict[str, Any]]) -> Iterab
             yield uuid5(SPACE, what), kind, facts | {"id": public_ids.name("msg", number or 0)}
 
 
-def _of_receipt(session: Session, change: ReportChange) -> Happened:
+def _receipt_event(session: Session, change: ReportChange) -> Happened:
     kind = REPORTS[change.kind.value]
     what = f"{session.pk} msg_{change.id} {change.attempt} {kind.value} {change.at.isoformat()}"
     bounced = change.kind == ReportKind.BOUNCED
     data = {
         "id": public_ids.name("msg", change.id),
-        "reference": _reference(session, change.id),
+        "reference": _reference_of(session, change.id),
         "status": change.kind.value,
         "reason": {"code": "bounced", "text": change.note} if bounced else None,
         "vendor_message_id": change.vendor_message_id,
@@ -242,22 +246,22 @@ def _of_receipt(session: Session, change: ReportChange) -> Happened:
     return uuid5(SPACE, what), kind, data
 
 
-def _of_complaint(session: Session, one: Complaint) -> Happened:
+def _complaint_event(session: Session, one: Complaint) -> Happened:
     kind = Event.MESSAGE_COMPLAINED
     data = {
         "id": public_ids.name("msg", one.id),
-        "reference": _reference(session, one.id),
+        "reference": _reference_of(session, one.id),
         "reason": {"code": "complained", "text": one.note or None},
         "reported_at": one.at.isoformat(),
     }
     return uuid5(SPACE, f"{session.pk} msg_{one.id} {one.attempt} {kind.value}"), kind, data
 
 
-def _reference(session: Session, message_id: int) -> str | None:
+def _reference_of(session: Session, message_id: int) -> str | None:
     return session.references[message_id - session.job.first_message] if session.references else None
 
 
-def _of_session(session: Session, messages: Sequence[dict[str, Any]]) -> Happened:
+def _session_event(session: Session, messages: Sequence[dict[str, Any]]) -> Happened:
     statuses = [message["status"] for message in messages]
     counts = {status: statuses.count(status) for status in sorted(set(statuses))}
     ended = Counter("sent" if status in REPORTS else status for status in statuses)
@@ -265,37 +269,39 @@ def _of_session(session: Session, messages: Sequence[dict[str, Any]]) -> Happene
     return uuid5(SPACE, what), Event.SESSION_FINISHED, {"counts": counts, "metadata": session.metadata}
 
 
-def _row(hook: Webhook, session: Session, event: UUID, kind: Event, data: dict[str, Any]) -> WebhookCall:
-    return _call(hook, session, event, kind, {"session_id": session.name, **data})
+def _make_session_call(hook: Webhook, session: Session, event: UUID, kind: Event, data: dict[str, Any]) -> WebhookCall:
+    return _make_webhook_call(hook, session, event, kind, {"session_id": session.name, **data})
 
 
-def _call(hook: Webhook, session: Session | None, event: UUID, kind: Event, data: dict[str, Any]) -> WebhookCall:
+def _make_webhook_call(
+    hook: Webhook, session: Session | None, event: UUID, kind: Event, data: dict[str, Any]
+) -> WebhookCall:
     now = timezone.now()
     body = orjson.dumps({"type": kind.value, "timestamp": now.isoformat(), "data": data}).decode()
     return WebhookCall(webhook=hook, session=session, event=event, kind=kind, body=body, next_at=now)
 
 
 @transaction.atomic
-def enable(hook: Webhook, by: Actor) -> bool:
+def enable_webhook(hook: Webhook, by: Actor) -> bool:
     """Switch a webhook on: events from now on are posted. Returns False if it was on already."""
     off = Webhook.objects.filter(pk=hook.pk, enabled=False)
     if not off.update(enabled=True, **said.columns("disabled_reason", ""), timeouts=0, suspended_until=None):
         return False
-    _record(by, hook.pk, Said(gettext_noop("switched on")))
+    _record_decision(by, hook.pk, Said(gettext_noop("switched on")))
     return True
 
 
 @transaction.atomic
-def disable(hook: Webhook, reason: str, by: Actor | None = None) -> None:
+def disable_webhook(hook: Webhook, reason: str, by: Actor | None = None) -> None:
     """Switch a webhook off: it gets no more calls."""
-    _record(by, hook.pk, Said(gettext_noop("switched off")))
+    _record_decision(by, hook.pk, Said(gettext_noop("switched off")))
     Webhook.objects.filter(pk=hook.pk).update(enabled=False, **said.columns("disabled_reason", reason))
     WebhookCall.objects.filter(webhook=hook).update(next_at=None)
     alarms.WEBHOOK_OFF.log(log, hook.pk, reason)
 
 
 @transaction.atomic
-def again(call_id: int, by: Actor | None = None, seen: tuple[int, datetime | None] | None = None) -> bool:
+def repeat_call(call_id: int, by: Actor | None = None, seen: tuple[int, datetime | None] | None = None) -> bool:
     """Post an event again, with ten new tries.
 
     Returns False if the call does not exist, its webhook is off, or it has changed since it was seen. seen: the tries
@@ -310,5 +316,5 @@ def again(call_id: int, by: Actor | None = None, seen: tuple[int, datetime | Non
     if mine.update(next_at=timezone.now(), tries=0, taken_at=None) != 1:
         return False
     Webhook.objects.filter(pk=hooks[0]).update(suspended_until=None)
-    _record(by, hooks[0], Said(gettext_noop("call %(call)s is posted again"), call=str(call_id)))
+    _record_decision(by, hooks[0], Said(gettext_noop("call %(call)s is posted again"), call=str(call_id)))
     return True

@@ -142,7 +142,7 @@ def _notify_vendors(vendors: Iterable[VendorSnapshot]) -> None:
 
 def _forecast_order(order: SendOrder, vendor: VendorSnapshot, known: dict[object, Forecast]) -> Forecast:
     if order.hours:
-        return forecasts.of_hours(order.hours)
+        return forecasts.forecast_with_hours(order.hours)
     sponsor = order.caller.sponsor_id
     mail_class = order.mail_class(vendor)
     asked = (vendor.id, vendor.credential_id, sponsor, order.size, order.send_at, mail_class)
@@ -189,7 +189,7 @@ def _accepted_or_problem(
     if request.send_at or request.route_id:
         dispatch_later(stored.job_id, request.send_at or datetime.now(UTC))
     else:
-        forecasts.taken(vendor, order.caller.sponsor_id, order.size, order.mail_class(vendor))
+        forecasts.count_taken(vendor, order.caller.sponsor_id, order.size, order.mail_class(vendor))
     return AcceptedRequest(f"ses_{request.session.hex}", request.answer)
 
 

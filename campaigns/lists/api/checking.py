@@ -28,7 +28,7 @@ from campaigns.lists.intake.uploads import Owner
 from campaigns.models import Campaign, Sponsor
 from campaigns.models.campaigns import needs_approval
 from campaigns.senders import entitlements
-from campaigns.suppression.links import given as given_to
+from campaigns.suppression.links import given_values as given_to
 from campaigns.suppression.links import links_of
 from campaigns.texts import mjml, templates
 from campaigns.texts.addresses import with_addresses
@@ -159,7 +159,9 @@ def _topic_id_of(asked: SendRequest, caller: Caller) -> int | None:
     if not (asked.topic or asked.transactional):
         return None
     try:
-        found = entitlements.about(Sponsor.objects.get(pk=caller.sponsor_id), asked.topic or "", asked.transactional)
+        found = entitlements.choose_topic(
+            Sponsor.objects.get(pk=caller.sponsor_id), asked.topic or "", asked.transactional
+        )
     except NotEntitled as why:
         where = "/topic" if asked.topic else "/transactional"
         raise invalid([error(where, "topic" if asked.topic else "transactional", str(why))]) from why
@@ -284,7 +286,7 @@ def _choose_identity(
         return vendors, None
     offered = vendor_cache.offered_to(caller.sponsor_id).identities
     mine = {name: one for name, one in offered.items() if one.channel == channel}
-    found = entitlements.pick(mine, asked.identity or "", vendors[0].slug if len(vendors) == 1 else "")
+    found = entitlements.pick_identity(mine, asked.identity or "", vendors[0].slug if len(vendors) == 1 else "")
     if asked.identity and found is None:
         detail = f"there is no sender identity {asked.identity!r} for {channel}; /identities lists yours"
         raise invalid([error("/identity", "identity", detail)])

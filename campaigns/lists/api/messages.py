@@ -82,7 +82,7 @@ def _dry_run(order: SendOrder) -> HttpResponse:
     vendor = order.vendors[0]
     units = order.cost["units"] if order.cost else None
     asked = vendor, order.caller.sponsor_id, order.size, order.send_at, units
-    at = forecasts.of_hours(order.hours) if order.hours else forecasts.of(*asked, order.mail_class(vendor))
+    at = forecasts.forecast_with_hours(order.hours) if order.hours else forecasts.of(*asked, order.mail_class(vendor))
     return HttpResponse(order.answer(None, vendor, at, _foresee_quotas(order, vendor)), JSON, 200)
 
 
@@ -92,7 +92,7 @@ def _foresee_quotas(order: SendOrder, vendor: VendorSnapshot) -> list[str]:
         return []
     starts_at = order.send_at or datetime.now(UTC)
     work = NewWork(order.caller.sponsor_id, vendor.id, vendor.credential_id, order.size, starts_at)
-    return [str(one.sentence) for one in admission.foresee([work])]
+    return [str(one.sentence) for one in admission.foresee_answers([work])]
 
 
 def _read_send_request(request: HttpRequest) -> tuple[SendRequest, str, bytes]:
@@ -126,7 +126,7 @@ def get_message(request: HttpRequest, message_id: str) -> dict[str, Any]:
     """The same facts as in the list of its session."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
     number = public_ids.number("msg", message_id)
-    facts = None if number is None else reader.message(number, caller.sponsor_id, caller.test)
+    facts = None if number is None else reader.find_session_message(number, caller.sponsor_id, caller.test)
     if facts is None:
         raise Problem("not-found", "You have no such message.")
     return facts

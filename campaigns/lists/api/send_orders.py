@@ -75,7 +75,7 @@ class SendOrder:
         facts = {
             "id": session and session_name(session),
             "status": "valid" if session is None else self._initial_status(vendor),
-            "condition": condition_facts(forecasts.condition(vendor), vendor.disclosed),
+            "condition": condition_facts(forecasts.condition_of(vendor), vendor.disclosed),
             "accepted": self.size,
             "left_out": self.left_out,
             "preview": self.preview,

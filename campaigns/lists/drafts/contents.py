@@ -34,7 +34,7 @@ MANY = 2  # recipients of a list that nobody has checked yet
 def offered_credentials(sponsor: Sponsor) -> list[Credential]:
     """Return the credentials that the sponsor may use."""
     mine = Q(pk__in=())
-    for vendor_id, ids in entitlements.allowed(sponsor.pk).items():
+    for vendor_id, ids in entitlements.allowed_vendors(sponsor.pk).items():
         mine |= Q(vendor=vendor_id) if ids is None else Q(vendor=vendor_id, pk__in=ids)
     rows = Credential.objects.filter(mine).select_related("vendor").defer("secret")
     return list(rows.order_by("vendor__channel", "vendor__name", "name"))
@@ -60,13 +60,13 @@ def logins_of_draft(draft: Draft) -> list[Credential]:
         return entries.usable_credentials(draft.route, draft.sponsor)
     if draft.credential is None:
         raise NotEntitled(Said("it is open by whom it is sent: choose that with the message"))
-    entitlements.require(draft.sponsor, draft.credential)
+    entitlements.require_entitlement(draft.sponsor, draft.credential)
     return [draft.credential]
 
 
 def identity_of_draft(draft: Draft, vendor: Vendor) -> Identity | None:
     """Return the sender identity. Raises NotEntitled."""
-    return entitlements.choose(draft.sponsor, vendor, draft.identity.name if draft.identity else "")
+    return entitlements.choose_identity_for(draft.sponsor, vendor, draft.identity.name if draft.identity else "")
 
 
 def content_of_draft(draft: Draft) -> CampaignContent:
@@ -75,7 +75,7 @@ def content_of_draft(draft: Draft) -> CampaignContent:
     vendor = by[0].vendor
     identity_of_draft(draft, vendor)
     mail_class(draft, by[0])
-    entitlements.about(draft.sponsor, draft.topic.name if draft.topic else "", draft.transactional)
+    entitlements.choose_topic(draft.sponsor, draft.topic.name if draft.topic else "", draft.transactional)
     subject = draft.subject if draft.channel != Vendor.Channel.SMS else ""
     if draft.channel == Vendor.Channel.EMAIL and not subject.strip():
         raise BadInput(Said("an e-mail needs a subject"))

@@ -73,7 +73,7 @@ def foresee_quotas(draft: Draft) -> list[QuotaRefusal | QuotaUse]:
     facts, when, login = draft.found or {"good": 0}, call_time(draft), contents.logins_of_draft(draft)[0]
     goes = facts["good"] - facts.get("suppressed", 0)
     starts_at = when if isinstance(when, datetime) else timezone.now()
-    return admission.foresee([NewWork(draft.sponsor_id, login.vendor_id, login.pk, goes, starts_at)])
+    return admission.foresee_answers([NewWork(draft.sponsor_id, login.vendor_id, login.pk, goes, starts_at)])
 
 
 def start_sending(draft: Draft, seen: str, values: Mapping[str, Any], user: Any) -> Draft:

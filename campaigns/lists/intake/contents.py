@@ -8,7 +8,7 @@ from typing import Any
 from campaigns.lists.intake.csv_reader import Table
 from campaigns.lists.intake.files import CampaignFiles
 from campaigns.models import Campaign, TemplateVersion, Topic
-from campaigns.suppression.links import given as given_to
+from campaigns.suppression.links import given_values as given_to
 from campaigns.texts import templates
 from campaigns.texts.addresses import address_rules, with_addresses
 from campaigns.texts.bad_input import BadInput, RowError

@@ -183,15 +183,15 @@ def store_campaign(
     with transaction.atomic():
         if sponsor.pk is None:
             sponsor.save()
-        entitlements.require(sponsor, credential)
+        entitlements.require_entitlement(sponsor, credential)
         if mail_class is None and template_version is not None:
             mail_class = template_version.template.mail_class
         decided = entitlements.class_for(sponsor, credential, mail_class, size, transactional=transactional)
         campaign = Campaign.objects.create(
             sponsor=sponsor,
             credential=credential,
-            identity=entitlements.choose(sponsor, credential.vendor, identity),
-            topic=entitlements.about(sponsor, topic, transactional),
+            identity=entitlements.choose_identity_for(sponsor, credential.vendor, identity),
+            topic=entitlements.choose_topic(sponsor, topic, transactional),
             transactional=transactional,
             mail_class=decided,
             route=route,
@@ -246,7 +246,7 @@ def _require_quota(sponsor: Sponsor, credential: Credential, size: int, at: At) 
     """Refuse a long list before it is stored, unless some of its recipients may be suppressed. Raises BadInput."""
     starts_at = at if isinstance(at, datetime) else timezone.now()
     work = NewWork(sponsor.pk, credential.vendor_id, credential.pk, size, starts_at)
-    refusal = admission.find_refusal(work)
+    refusal = admission.find_quota_refusal(work)
     if refusal and not Suppression.objects.exists():
         raise BadInput(refusal.sentence)
 

@@ -233,7 +233,11 @@ def _find_obstacle(request: HttpRequest, found: list[Obstacle | None]) -> dict[s
     if not obstacles or len(obstacles) < len(found):
         return {}
     remedy = next((one.remedy for one in obstacles if one.remedy), None)
-    return {"waits": obstacles[0].for_owner, "remedy": remedy, "offered": remedy and remedy.is_offered_to(request.user)}
+    return {
+        "waits": obstacles[0].reason_for_owner,
+        "remedy": remedy,
+        "offered": remedy and remedy.is_offered_to(request.user),
+    }
 
 
 def _units_per_message(facts: dict[str, Any]) -> tuple[int, int] | None:

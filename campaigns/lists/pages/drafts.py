@@ -22,7 +22,7 @@ from campaigns.lists.pages.uploads import MAKE
 from campaigns.models import Campaign, Draft
 from campaigns.models.campaigns import sponsors_of
 from campaigns.reporting.forecast import campaign_states
-from campaigns.reporting.pages.campaign import of_user
+from campaigns.reporting.pages.campaign import campaign_of_user
 from campaigns.tasks import notify_of_draft
 from vendors import said
 
@@ -171,7 +171,7 @@ def delete_on_page(request: HttpRequest, draft: Draft) -> HttpResponse:
 @page("campaigns.view_campaign", *MAKE)
 def copy_on_page(request: HttpRequest, campaign_id: int) -> HttpResponse:
     """Copy a campaign's message into a draft; a second press on the same page opens the same draft."""
-    campaign = of_user(request, campaign_id)
+    campaign = campaign_of_user(request, campaign_id)
     name = _("Copy of %(name)s") % {"name": campaign.name}
     try:
         draft = copying.copy_campaign(campaign, request.POST.get("key", "")[:100], request.user, name)
@@ -210,7 +210,7 @@ def _tell_stored(request: HttpRequest, draft: Draft, campaign: Campaign) -> None
         first = _("Its first %(first)s are sent, then it waits for you.")
         parts.append(first % {"first": labels.number(draft.first)})
     messages.success(request, " ".join(parts))
-    state = campaign_states.of_campaigns([campaign.pk])[campaign.pk]
+    state = campaign_states.states_of_campaigns([campaign.pk])[campaign.pk]
     waits = said.show(campaign.why_paused) or "; ".join(wait_reasons(state))
     if waits:
         messages.warning(request, _("It waits: %(reason)s") % {"reason": waits})
@@ -218,7 +218,7 @@ def _tell_stored(request: HttpRequest, draft: Draft, campaign: Campaign) -> None
 
 def wait_reasons(state: campaign_states.CampaignState) -> list[str]:
     """Return what its jobs wait for where a vendor cannot send."""
-    return list(dict.fromkeys(job.forecast.for_owner for job in state.jobs if job.forecast.remedy))
+    return list(dict.fromkeys(job.forecast.owner_sentence for job in state.jobs if job.forecast.remedy))
 
 
 def send_now(draft: Draft) -> None:

@@ -35,7 +35,7 @@ COUNTED_AT_ONCE = 10_000  # failures; above it the reasons are counted on reques
 
 def why_failed(job: Any) -> list[tuple[FailureReason, str]]:
     """Return the reasons, each with the address of its messages."""
-    return [(one, _messages(job, reason=one.key)) for one in reasons.of_job(job, job.sums)]
+    return [(one, _messages(job, reason=one.key)) for one in reasons.reasons_of_job(job, job.sums)]
 
 
 def context(request: HttpRequest, job: Any) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class JobList(ChangeList):
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> "QuerySet[Job]":
         self.look, self.choices = look_of(request), SimpleLazyObject(lambda: choices(request))
         found = super().get_queryset(request, exclude_parameters)
-        return eta.described(found if self.look.q.isdecimal() else self.look.jobs(found), "vendor__name")
+        return eta.select_related_rows(found if self.look.q.isdecimal() else self.look.jobs(found), "vendor__name")
 
     def get_ordering(self, request: HttpRequest, queryset: "QuerySet[Job]") -> list[Any]:
         return [f"-{DATES[self.look.by]}", "-id"]
@@ -116,7 +116,7 @@ def with_progress(rows: list[Any], *, recent: bool = False) -> list[Any]:
     """
     now = timezone.now()
     sums = progress.progress_of_jobs(rows)
-    forecasts = eta.of_jobs(rows, sums, now, recent=recent)
+    forecasts = eta.forecast_jobs(rows, sums, now, recent=recent)
     for job in rows:
         job.sums, job.forecast = sums[job.pk], forecasts[job.pk]
         job.word = labels.of_sum(job.sums)
@@ -133,7 +133,7 @@ def _named(request: Any, term: str) -> CampaignsNamed:
         if sponsor.isdecimal():
             chosen = int(sponsor[:18])
             mine = [chosen] if mine is None or chosen in mine else []
-        request.named = campaign_names.newest(term, mine, MOST_CAMPAIGNS)
+        request.named = campaign_names.newest_campaigns(term, mine, MOST_CAMPAIGNS)
     kept: CampaignsNamed = request.named
     return kept
 
@@ -194,7 +194,7 @@ class JobAdmin(Decisions, Scoped):
         parent = get_object_or_404(self.get_queryset(request), pk=job_id)
         if not self.has_view_permission(request):
             raise PermissionDenied
-        children = eta.described(parent.children.select_related("mailcaster"), "vendor__name").order_by("id")
+        children = eta.select_related_rows(parent.children.select_related("mailcaster"), "vendor__name").order_by("id")
         shown = with_progress(list(children[:MOST_PARTS]))
         for child in shown:  # its slice, counted from the parent's first message
             child.from_message = child.first_message - parent.first_message + 1
@@ -239,6 +239,6 @@ class DispatchRunAdmin(OfOwners, ReadOnly):
 
 def seen(job: Job) -> Any:
     """Return the job with its progress and forecast."""
-    rows: Any = eta.described(Job.objects.filter(pk=job.pk)).select_related("mailcaster", "campaign__route")
+    rows: Any = eta.select_related_rows(Job.objects.filter(pk=job.pk)).select_related("mailcaster", "campaign__route")
     (row,) = with_progress(list(rows), recent=True)
     return row

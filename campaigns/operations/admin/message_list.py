@@ -97,7 +97,7 @@ class ReasonFilter(admin.ListFilter):
             return queryset
         if not self.within:
             raise IncorrectLookupParameters("a reason is looked for within a job or a campaign")
-        return reasons.having(queryset, self.key)
+        return reasons.failed_for_reason(queryset, self.key)
 
 
 class ShapeFilter(admin.SimpleListFilter):
@@ -152,7 +152,7 @@ class MessageList(ChangeList):
         campaign = blocks[0].pk if isinstance(blocks[0], Campaign) else blocks[0].campaign_id
         first = max(one.first_message for one in blocks)
         end = min(one.first_message + one.size for one in blocks)
-        found = message_rows.stretches(campaign, first, end, request.GET.get("state", ""))
+        found = message_rows.find_stretches(campaign, first, end, request.GET.get("state", ""))
         if found is None:
             return rows
         self.known = sum(one.messages for one in found)
@@ -168,7 +168,7 @@ class MessageList(ChangeList):
         request.known = self.known
         super().get_results(request)
         rows = list(self.result_list)
-        message_rows.with_labels(rows)
+        message_rows.add_labels(rows)
         of = Campaign.objects.filter(pk__in={row.campaign_id for row in rows})
         channels = dict(of.values_list("pk", "credential__vendor__channel"))
         for row in rows:

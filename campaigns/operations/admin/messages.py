@@ -60,7 +60,7 @@ def _at(moment: datetime | None) -> str:
 def _word(row: Any) -> str:
     """Return the message's label, in English."""
     if not hasattr(row, "word"):
-        message_rows.with_labels([row])
+        message_rows.add_labels([row])
     word: str = row.word
     return word
 
@@ -142,7 +142,7 @@ class MessageAdmin(Scoped):
     @admin.display(description=gettext_lazy("why"))
     def why(self, row: Message) -> str:
         channel = getattr(row, "channel", "") or row.campaign.credential.vendor.channel
-        return reasons.of_message(row, channel) or "-"
+        return reasons.reason_of_message(row, channel) or "-"
 
     @admin.display(description=gettext_lazy("cause"))
     def whose_fault(self, row: Message) -> str:

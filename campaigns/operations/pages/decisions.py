@@ -35,8 +35,8 @@ def decide(request: HttpRequest, campaign_id: int, verb: str) -> HttpResponse:
     """Show the decision's effect (GET), or make it with a reason (POST)."""
     if verb not in TITLES:
         raise Http404
-    campaign = campaign_page.of_user(request, campaign_id)
-    state = campaign_states.of_campaigns([campaign.pk])[campaign.pk]
+    campaign = campaign_page.campaign_of_user(request, campaign_id)
+    state = campaign_states.states_of_campaigns([campaign.pk])[campaign.pk]
     if request.method != "POST":
         return _ask(request, campaign, state, verb)
     reason = request.POST.get("reason", "").strip()[:LONGEST]
@@ -75,7 +75,9 @@ def _ask(request: HttpRequest, campaign: Campaign, state: CampaignState, verb: s
 def _never(campaign: Campaign, state: CampaignState) -> int:
     if not state.sums.refused:
         return 0
-    return campaign_page.never_again(reasons.of_campaign(campaign, campaign_page.channel_of(campaign), state.sums))
+    return campaign_page.count_left_out_of_retry(
+        reasons.reasons_of_campaign(campaign, campaign_page.channel_of(campaign), state.sums)
+    )
 
 
 def _sentence(text: str) -> str:

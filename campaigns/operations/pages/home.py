@@ -57,7 +57,7 @@ def index(request: HttpRequest) -> HttpResponse:
         "states": NAMES,
         "unread_answers": inbox.count_unread(sponsor_ids_of(request.user)) if _reads_answers(request.user) else 0,
         "quotas": [] if asked.narrowed else _quotas(request.user),
-        "chart": None if asked.narrowed else day_chart.of_sponsors(sponsor_ids_of(request.user)),
+        "chart": None if asked.narrowed else day_chart.draw_last_days(sponsor_ids_of(request.user)),
     }
     return render(request, "owners/home.html", context)
 
@@ -81,7 +81,7 @@ def live(request: HttpRequest) -> HttpResponse:
 @page()
 def days(request: HttpRequest) -> HttpResponse:
     """Render the chart of the last days, which the page polls each minute."""
-    return render(request, "owners/day_chart.html", {"chart": day_chart.of_sponsors(sponsor_ids_of(request.user))})
+    return render(request, "owners/day_chart.html", {"chart": day_chart.draw_last_days(sponsor_ids_of(request.user))})
 
 
 def _asked(request: HttpRequest) -> CampaignQuery:
@@ -109,9 +109,9 @@ def _live(request: HttpRequest, asked: CampaignQuery) -> LivePart:
         request, f"{reverse('home-live')}?{query}", "owners/home_live.html", context, "owners/nav_approvals.html"
     )
     mine = sponsor_ids_of(request.user)
-    found = campaign_rows.page(mine, asked, None if asked.narrowed else _needs_of(request.user))
+    found = campaign_rows.page_of_campaigns(mine, asked, None if asked.narrowed else _needs_of(request.user))
     rows, needs = list[Any](found.rows), list[Any](found.waiting)
-    states = campaign_states.of_campaigns({row.pk for row in (*rows, *needs)})
+    states = campaign_states.states_of_campaigns({row.pk for row in (*rows, *needs)})
     for row in (*rows, *needs):
         row.state = states[row.pk]
     for row in needs:

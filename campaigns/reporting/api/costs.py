@@ -51,19 +51,23 @@ def list_costs(
 ) -> dict[str, Any]:
     """By month, vendor and currency, the newest first. A test key sees none: nothing is charged for its messages."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
-    begin, end = accounts.last_year()
-    begin, end = _month("from", first, begin), _month("to", last, end)
+    begin, end = accounts.past_twelve_months()
+    begin, end = _month_parameter("from", first, begin), _month_parameter("to", last, end)
     if caller.test:
         return {"data": []}
     try:
-        found = accounts.of_months(begin, end, [caller.sponsor_id], [vendor] if vendor else None)
+        found = accounts.accounts_of_months(begin, end, [caller.sponsor_id], [vendor] if vendor else None)
     except ValueError as why:
         raise invalid([{"parameter": "from", "code": "months", "detail": str(why)}]) from why
     members = CostOut.model_fields
-    return {"data": [{name: value for name, value in accounts.facts(one).items() if name in members} for one in found]}
+    return {
+        "data": [
+            {name: value for name, value in accounts.account_facts(one).items() if name in members} for one in found
+        ]
+    }
 
 
-def _month(name: str, text: str, default: date) -> date:
+def _month_parameter(name: str, text: str, default: date) -> date:
     try:
         return accounts.parse_month(text) if text else default
     except ValueError as why:

@@ -42,16 +42,16 @@ class Ahead:
     of_class: float = 1.0
 
     @property
-    def weights(self) -> int:
+    def sum_of_weights(self) -> int:
         return self.weight + sum(one.weight for one, _count in self.others)
 
     @property
-    def for_operators(self) -> str:
+    def text_for_operators(self) -> str:
         """Say it with names and numbers; "" if nothing goes before them."""
         own = _("behind %(count)s of its own") % {"count": labels.number(self.own)} if self.own else ""
         form = _("%(sponsor)s has %(weight)s of %(weights)s shares of the vendor beside %(others)s")
         shares = form % {
-            "sponsor": self.name, "weight": labels.number(self.weight), "weights": labels.number(self.weights),
+            "sponsor": self.name, "weight": labels.number(self.weight), "weights": labels.number(self.sum_of_weights),
             "others": name_sponsors(self.others),
         }  # fmt: skip
         return "; ".join(filter(None, (own, self._describe_higher(), shares if self.others else "")))
@@ -67,7 +67,7 @@ class Ahead:
         return form % values
 
     @property
-    def for_owners(self) -> str:
+    def text_for_owners(self) -> str:
         """Say it without names and numbers of other sponsors."""
         own = _("behind %(count)s of your own") % {"count": labels.number(self.own)} if self.own else ""
         urgent = _("more urgent mail of others goes first") if self.higher else ""
@@ -77,18 +77,18 @@ class Ahead:
         return "; ".join(filter(None, (own, urgent, shares if self.others or self.higher else "")))
 
     @property
-    def rounded(self) -> float:
+    def rounded_share(self) -> float:
         """The sponsor's share, rounded to keep the other sponsors' identities secret."""
-        return max(0.01, round(20 * self._share) / 20)
+        return max(0.01, round(20 * self._exact_share) / 20)
 
     @property
     def part(self) -> str:
         """The sponsor's share in words, or rounded to 5 percent."""
-        return describe_part(self._share)
+        return describe_part(self._exact_share)
 
     @property
-    def _share(self) -> float:
-        return self.of_class * self.weight / self.weights
+    def _exact_share(self) -> float:
+        return self.of_class * self.weight / self.sum_of_weights
 
 
 def describe_part(part: float) -> str:
@@ -116,30 +116,30 @@ def name_sponsors(others: Collection[tuple[SponsorQueue, int]]) -> str:
     return ", ".join(named)
 
 
-def of_sponsor(queue: VendorQueue, sponsor_id: int, own: int, mail_class: int, name: str = "") -> Ahead:
+def queue_before_sponsor(queue: VendorQueue, sponsor_id: int, own: int, mail_class: int, name: str = "") -> Ahead:
     """Return what goes before messages of this sponsor and class that have `own` more of both before them."""
-    rest, mine = others(queue, sponsor_id), queue.sponsors.get(sponsor_id)
+    rest, mine = list_other_sponsors(queue, sponsor_id), queue.sponsors.get(sponsor_id)
     beside = [(one, count) for one in rest if (count := one.count(mail_class))]
     higher = [(one, count) for one in rest if (count := one.count_higher(mail_class))]
     there = {mail_class, *(of for one in rest for of in one.classes)}
     return Ahead(
         own + (mine.count_higher(mail_class) if mine else 0),
         queue.weights.get(sponsor_id, 1),
-        _with_most_first(beside),
+        _sort_by_queued(beside),
         name,
-        _with_most_first(higher),
+        _sort_by_queued(higher),
         split_classes(1.0, queue.floor / 100, dict.fromkeys(there, math.inf))[mail_class],
     )
 
 
-def _with_most_first(found: list[tuple[SponsorQueue, int]]) -> tuple[tuple[SponsorQueue, int], ...]:
+def _sort_by_queued(found: list[tuple[SponsorQueue, int]]) -> tuple[tuple[SponsorQueue, int], ...]:
     return tuple(sorted(found, key=lambda one: (-one[1], one[0].name)))
 
 
-def others(queue: VendorQueue, sponsor_id: int) -> list[SponsorQueue]:
+def list_other_sponsors(queue: VendorQueue, sponsor_id: int) -> list[SponsorQueue]:
     """Return the other sponsors with queued messages, those with most first."""
     found = (one for one in queue.sponsors.values() if one.id != sponsor_id)
-    return sorted(found, key=lambda one: (-one.queued, one.name))
+    return sorted(found, key=lambda one: (-one.count_queued, one.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,23 +150,23 @@ class SharingSponsor:
     weights: int
     part: float
 
-    def facts(self) -> dict[str, Any]:
+    def sharing_facts(self) -> dict[str, Any]:
         """Return it for --json."""
         of = self.sponsor
         classes = {MailClass(one).word: of.count(one) for one in of.classes}
         return {
-            "sponsor": of.name, "weight": of.weight, "messages": of.queued, "classes": classes,
+            "sponsor": of.name, "weight": of.weight, "messages": of.count_queued, "classes": classes,
             "share": round(self.part, 3),
         }  # fmt: skip
 
 
 def list_sharing(queue: VendorQueue, now: datetime) -> list[SharingSponsor]:
     """Return the sponsors with queued messages at a vendor, those with most first, with their shares now."""
-    sponsors = others(queue, 0)
+    sponsors = list_other_sponsors(queue, 0)
     weights, rate = sum(one.weight for one in sponsors), queue.message_rate(queue.limits)
     is_limited = 0 < rate < math.inf
     if is_limited and sponsors:
-        claimants = SharedPlaces(queue, sponsors[0].id, now, sponsors[0].classes[0]).claimants()
+        claimants = SharedPlaces(queue, sponsors[0].id, now, sponsors[0].classes[0]).list_claimants()
     else:
         rate = 1.0
         claimants = [Claimant(one.id, one.weight, 1.0, mail_class=of) for one in sponsors for of in one.classes]
@@ -178,12 +178,12 @@ def list_sharing(queue: VendorQueue, now: datetime) -> list[SharingSponsor]:
 
 def describe_sharing(queue: VendorQueue) -> list[str]:
     """Say for operators which classes and sponsors share a vendor, if more than one has queued messages."""
-    return list(filter(None, (_describe_sponsors(others(queue, 0)), describe_classes(queue))))
+    return list(filter(None, (_describe_sponsors(list_other_sponsors(queue, 0)), describe_classes(queue))))
 
 
 def describe_classes(queue: VendorQueue) -> str:
     """Say for operators how many messages of each class wait; "" if all are of one."""
-    found = queue.by_class
+    found = queue.queued_by_class
     if len(found) < 2:
         return ""
     form = _("%(class)s %(count)s")
@@ -200,7 +200,7 @@ def _describe_sponsors(found: Sequence[SponsorQueue]) -> str:
     named = [
         form % {
             "sponsor": one.name, "weight": labels.number(one.weight), "weights": weights,
-            "count": labels.number(one.queued),
+            "count": labels.number(one.count_queued),
         }
         for one in found[:MOST_NAMED]
     ]  # fmt: skip
@@ -218,72 +218,72 @@ class SharedPlaces:
     def __init__(self, queue: VendorQueue, sponsor: int, now: datetime, mail_class: int, more: int = 0) -> None:
         self._queue, self._sponsor, self._now, self._class, self._more = queue, sponsor, now, mail_class, more
 
-    def of_vendor(self, own: int) -> int:
+    def place_at_vendor(self, own: int) -> int:
         """Return the place of the sponsor's nth message of the class at the vendor. Without a limit it is `own`."""
-        return self._place(own, self._queue.limits, 0)
+        return self._fair_place(own, self._queue.limits, 0)
 
-    def of_login(self, own: int, login: LoginQueue) -> int:
+    def place_at_login(self, own: int, login: LoginQueue) -> int:
         """Return the place of the sponsor's nth message of the class at the credential."""
-        return self._place(own, login.limits, login.id)
+        return self._fair_place(own, login.limits, login.id)
 
-    def _place(self, own: int, limits: Iterable[Limit], login_id: int) -> int:
+    def _fair_place(self, own: int, limits: Iterable[Limit], login_id: int) -> int:
         rate = self._queue.message_rate(limits)
         if not (0 < rate < math.inf and own > 0):
             return own
-        before = rate * self._fair(rate, login_id).seconds_until(self._sponsor, own - 1, self._class)
+        before = rate * self._fair_model(rate, login_id).seconds_until(self._sponsor, own - 1, self._class)
         return max(own, math.floor(min(before, FURTHEST) + 1e-6) + 1)
 
-    def _fair(self, rate: float, login_id: int) -> FairShares:
+    def _fair_model(self, rate: float, login_id: int) -> FairShares:
         """Return the model, kept with the queue if it is the same for every requested sponsor."""
         key = login_id, rate
-        if self._more or self._waits(self._sponsor):
-            return FairShares(rate, self.claimants(login_id), self._queue.floor / 100)
+        if self._more or self._is_waiting_sponsor(self._sponsor):
+            return FairShares(rate, self.list_claimants(login_id), self._queue.floor / 100)
         if key not in self._queue.fair:
-            self._queue.fair[key] = FairShares(rate, self.claimants(login_id), self._queue.floor / 100)
+            self._queue.fair[key] = FairShares(rate, self.list_claimants(login_id), self._queue.floor / 100)
         found: FairShares = self._queue.fair[key]
         return found
 
-    def claimants(self, login_id: int = 0) -> list[Claimant]:
+    def list_claimants(self, login_id: int = 0) -> list[Claimant]:
         """Return the sponsors that share the vendor, or a credential, now, with each of their classes."""
         found = [
-            self._claimant(one, login_id, mail_class)
+            self._make_claimant(one, login_id, mail_class)
             for one in self._queue.sponsors.values()
-            if one.id == self._sponsor or not self._waits(one.id)
+            if one.id == self._sponsor or not self._is_waiting_sponsor(one.id)
             for mail_class in one.classes
             if not (self._more and one.id == self._sponsor and mail_class == self._class)
         ]
         if self._more:
             weight = self._queue.weights.get(self._sponsor, 1)
             own = self._queue.sponsors.get(self._sponsor) or SponsorQueue(self._sponsor, "", weight)
-            found.append(self._claimant(own, login_id, self._class, self._more))
+            found.append(self._make_claimant(own, login_id, self._class, self._more))
         return found
 
-    def _claimant(self, of: SponsorQueue, login_id: int, mail_class: int, more: int = 0) -> Claimant:
-        cap = math.inf if login_id else self._cap(of, mail_class)
+    def _make_claimant(self, of: SponsorQueue, login_id: int, mail_class: int, more: int = 0) -> Claimant:
+        cap = math.inf if login_id else self._sponsor_cap(of, mail_class)
         return Claimant(of.id, of.weight, of.count(mail_class, login_id) + more, cap, mail_class)
 
-    def _waits(self, sponsor: int) -> bool:
+    def _is_waiting_sponsor(self, sponsor: int) -> bool:
         """Return whether all credentials of a sponsor's messages wait as the vendor asked."""
-        if not self._waiting or sponsor not in self._queue.sponsors:
+        if not self._waiting_logins or sponsor not in self._queue.sponsors:
             return False
-        logins = self._queue.sponsors[sponsor].logins & self._queue.logins.keys()
-        return bool(logins) and logins <= self._waiting
+        logins = self._queue.sponsors[sponsor].login_ids & self._queue.logins.keys()
+        return bool(logins) and logins <= self._waiting_logins
 
     @cached_property
-    def _waiting(self) -> set[int]:
+    def _waiting_logins(self) -> set[int]:
         """The credentials that wait as the vendor asked."""
         until = {pk: one.retry_after_until for pk, one in self._queue.logins.items()}
         return {pk for pk, at in until.items() if at is not None and at > self._now}
 
     @cached_property
-    def _weights(self) -> Counter[tuple[int, int]]:
+    def _weights_by_login(self) -> Counter[tuple[int, int]]:
         """The weights of the sponsors with messages of a class at a credential, together."""
         sums = Counter[tuple[int, int]]()
         for one in self._queue.sponsors.values():
             sums.update(dict.fromkeys(one.by_class, one.weight))
         return sums
 
-    def _cap(self, of: SponsorQueue, mail_class: int) -> float:
+    def _sponsor_cap(self, of: SponsorQueue, mail_class: int) -> float:
         """Return the messages a second that a sponsor's credentials allow it in a class. Others may use them, too.
 
         Its other classes are left out: the places at the credential tell which of them goes first there.
@@ -293,5 +293,5 @@ class SharedPlaces:
             rate = self._queue.message_rate(self._queue.logins[login_id].limits)
             if rate == math.inf:
                 return rate
-            found += rate * of.weight / self._weights[mail_class, login_id]
+            found += rate * of.weight / self._weights_by_login[mail_class, login_id]
         return found or math.inf

@@ -55,13 +55,13 @@ class CampaignState:
         return self.sums.delivered > 0 or bool(find_reporting({job.vendor_id for job in self.jobs}))
 
     @property
-    def remedies(self) -> list[Remedy]:
+    def list_remedies(self) -> list[Remedy]:
         """The actions that let the campaign continue, each once."""
         found = (job.forecast.remedy for job in self.jobs if job.forecast.remedy)
         return list(dict.fromkeys(found))[:MOST_SAID]
 
     @property
-    def stands(self) -> bool:
+    def is_at_rest(self) -> bool:
         """Whether no message is being called now, for the reason in `next`."""
         return not self.sums.in_flight and all(job.is_done or job.forecast.stands for job in self.jobs)
 
@@ -78,12 +78,12 @@ APPROVAL = tuple(f"campaign__approval__{one}" for one in ("verdict", "asked_by",
 NOTHING = CampaignState(Progress(), (), "", "", True, None)
 
 _JOBS = prepared.RowsByKey(
-    lambda: eta.described(Job.objects.filter(parent=None).select_related("campaign__approval"), *APPROVAL),
+    lambda: eta.select_related_rows(Job.objects.filter(parent=None).select_related("campaign__approval"), *APPROVAL),
     "campaign_id",
 )
 
 
-def of_campaigns(ids: Collection[int]) -> dict[int, CampaignState]:
+def states_of_campaigns(ids: Collection[int]) -> dict[int, CampaignState]:
     """Return the state of each campaign by id, in a fixed number of statements.
 
     Places in long queues may be some seconds old.
@@ -91,16 +91,16 @@ def of_campaigns(ids: Collection[int]) -> dict[int, CampaignState]:
     now = timezone.now()
     jobs: list[Any] = sorted(_JOBS.of(ids), key=lambda job: int(job.pk))
     sums = progress.progress_of_jobs(jobs)
-    forecasts = eta.of_jobs(jobs, sums, now, recent=True)
+    forecasts = eta.forecast_jobs(jobs, sums, now, recent=True)
     of: dict[int, list[Any]] = {}
     for job in jobs:
         job.sums, job.forecast = sums[job.pk], forecasts[job.pk]
         of.setdefault(job.campaign_id, []).append(job)
-    return {pk: _state(of[pk], now) if pk in of else NOTHING for pk in ids}
+    return {pk: _make_state(of[pk], now) if pk in of else NOTHING for pk in ids}
 
 
-def _state(jobs: list[Any], now: datetime) -> CampaignState:
-    said = list(dict.fromkeys(job.forecast.for_owner for job in jobs if job.forecast.next))
+def _make_state(jobs: list[Any], now: datetime) -> CampaignState:
+    said = list(dict.fromkeys(job.forecast.owner_sentence for job in jobs if job.forecast.next))
     later = (said for job in jobs for said in (job.forecast.ends, job.forecast.plain_stays))
     ends = list(dict.fromkeys(filter(None, later)))
     finished = all(job.is_done for job in jobs)

@@ -36,7 +36,7 @@ from vendors.remedies import Remedy
 from vendors.said import show
 
 
-def forecast(
+def forecast_seconds(
     waiting: int, limits: Iterable[Limit], in_window: Sequence[float], now: float, latency: float = 0.0
 ) -> float | None:
     """Return the seconds from `now` until the last of `waiting` units is called; None while a limit is 0 (paused).
@@ -53,11 +53,11 @@ def forecast(
     limits = tuple(limits)
     if any(limit.units == 0 for limit in limits):
         return None
-    starts = (_start(waiting, limit, in_window, now, latency) for limit in limits)
+    starts = (_nth_start(waiting, limit, in_window, now, latency) for limit in limits)
     return max(starts, default=0.0) + latency
 
 
-def _start(nth: int, limit: Limit, in_window: Sequence[float], now: float, latency: float) -> float:
+def _nth_start(nth: int, limit: Limit, in_window: Sequence[float], now: float, latency: float) -> float:
     """Return the seconds until the nth call from now may start, as permits become free in turn."""
     rounds, number = divmod(nth - 1, limit.units)
     taken = sorted(min(over, now + latency) + limit.seconds - now for over in in_window)
@@ -132,7 +132,7 @@ class JobForecast:
     plain_stays: str = ""
 
     @property
-    def for_owner(self) -> str:
+    def owner_sentence(self) -> str:
         return self.plain or self.next
 
     @property
@@ -143,30 +143,33 @@ class JobForecast:
     def describe_ahead(self, now: datetime, *, is_operator: bool) -> str:
         """Describe the work before it and its beginning; "" if nothing goes before it. Names are for operators."""
         before = self.ahead
-        said = (before.for_operators if is_operator else before.for_owners) if before else ""
-        first = _("first message about %(at)s") % {"at": about(self.first_at, now)} if said and self.first_at else ""
+        said = (before.text_for_operators if is_operator else before.text_for_owners) if before else ""
+        first = (
+            _("first message about %(at)s") % {"at": format_about(self.first_at, now)} if said and self.first_at else ""
+        )
         return "; ".join(filter(None, (said, first)))
 
 
-def described(jobs: "QuerySet[Job]", *more: str) -> "QuerySet[Job]":
-    """Add the related rows that `of_jobs`, lists and verbs read. more: further columns of them."""
+def select_related_rows(jobs: "QuerySet[Job]", *more: str) -> "QuerySet[Job]":
+    """Add the related rows that `forecast_jobs`, lists and verbs read. more: further columns of them."""
     return jobs.select_related("campaign__sponsor", "vendor", "credential").only(*READ, *more)
 
 
-def of_jobs(
+def forecast_jobs(
     jobs: Sequence[Any], sums: dict[int, Progress], now: datetime, *, recent: bool = False
 ) -> dict[int, JobForecast]:
-    """Return forecasts by job id, with at most three statements and one round trip to Redis. jobs: from `described`.
+    """Return forecasts by job id, with at most three statements and one round trip to Redis. jobs: from
+    `select_related_rows`.
 
     Jobs with a route whose vendor takes nothing cost some statements more, whatever their number.
 
     recent: places in long queues may be some seconds old; two more round trips to Redis.
     """
-    seen = queues.of_jobs(jobs, now, recent=recent)
+    seen = queues.queues_of_jobs(jobs, now, recent=recent)
     pairs = {(job.vendor_id, job.credential_id) for job in jobs if job.vendor_id in seen}
-    _read([(seen[vendor], seen[vendor].logins[login]) for vendor, login in pairs])
+    _read_call_ends([(seen[vendor], seen[vendor].logins[login]) for vendor, login in pairs])
     _say_what_holds(jobs)
-    found = {job.pk: _of_job(job, sums[job.pk], seen.get(job.vendor_id), now) for job in jobs}
+    found = {job.pk: _forecast_job(job, sums[job.pk], seen.get(job.vendor_id), now) for job in jobs}
     return found | _with_stays(jobs, found)
 
 
@@ -199,7 +202,7 @@ def _say_what_holds(jobs: Sequence[Any]) -> None:
     """
     may_be_held = [job.pk for job in jobs if job.status in obstacles.MAY_BE_HELD]
     wait = [job.pk for job in jobs if job.credential.exclusive and job.status in queues.QUEUED]
-    held = entitlements.each_held(may_be_held) if may_be_held else {}
+    held = entitlements.held_reasons(may_be_held) if may_be_held else {}
     holders = dict(_HOLDERS.of(wait)) if wait else {}
     paused = obstacles.paused_receivers(jobs)
     for job in jobs:
@@ -207,15 +210,15 @@ def _say_what_holds(jobs: Sequence[Any]) -> None:
         job.paused_receivers = paused.get(job.pk, "")
 
 
-def of_queue(queue: VendorQueue, now: datetime) -> Eta:
+def forecast_queue(queue: VendorQueue, now: datetime) -> Eta:
     """Forecast the time at which a vendor's queue is empty.
 
     Exact for one limit if calls take no time; their latency is added once for each full window.
     """
-    if obstacle := obstacles.of_queue(queue, now):
+    if obstacle := obstacles.obstacle_of_queue(queue, now):
         return Eta(obstacle=obstacle)
     logins = [login for login in queue.logins.values() if login.queued]
-    ends = [_end(queue, login, (queue.queued, login.queued), now) for login in logins]
+    ends = [_forecast_last_call(queue, login, (queue.count_in_queue, login.queued), now) for login in logins]
     if unknown := next((one for one in ends if one.obstacle), None):
         return unknown
     last = max((one.ends_at for one in ends if one.ends_at), default=None)
@@ -224,13 +227,13 @@ def of_queue(queue: VendorQueue, now: datetime) -> Eta:
     return Eta(last)
 
 
-def of_sponsors(queue: VendorQueue, now: datetime) -> list[tuple[SharingSponsor, Eta]]:
+def forecast_sponsors(queue: VendorQueue, now: datetime) -> list[tuple[SharingSponsor, Eta]]:
     """Return the sponsors that share a vendor, each with the forecast of its end; [] if fewer than two do.
 
     At most MOST_SPONSORS, those with most messages.
     """
     found = ahead.list_sharing(queue, now)
-    if len(found) < 2 or obstacles.of_queue(queue, now):
+    if len(found) < 2 or obstacles.obstacle_of_queue(queue, now):
         return []
     return [(one, _end_of_sponsor(queue, one.sponsor, now)) for one in found[:MOST_SPONSORS]]
 
@@ -240,14 +243,14 @@ def _end_of_sponsor(queue: VendorQueue, sponsor: SponsorQueue, now: datetime) ->
     ends = []
     for (mail_class, login_id), queued in sponsor.by_class.items():
         login, of = queue.logins[login_id], places[mail_class]
-        counts = of.of_vendor(sponsor.count(mail_class)), of.of_login(queued, login)
-        ends.append(_end(queue, login, counts, now))
+        counts = of.place_at_vendor(sponsor.count(mail_class)), of.place_at_login(queued, login)
+        ends.append(_forecast_last_call(queue, login, counts, now))
     return next((end for end in ends if end.obstacle), None) or max(
         ends, key=lambda end: (end.ends_at is not None, end.ends_at or now)
     )
 
 
-def of_batch(
+def forecast_batch(
     queue: VendorQueue,
     login_id: int | None,
     sponsor_id: int | None,
@@ -264,17 +267,19 @@ def of_batch(
     if login is None:
         said = _("the vendor has no such credential")
         return Eta(obstacle=Obstacle(said, plain=_("the vendor has no such account")))
-    if stopped := obstacles.of_login(queue, login, now):
+    if stopped := obstacles.obstacle_of_login(queue, login, now):
         return Eta(obstacle=stopped)
     more = before + messages
     if sponsor_id is None:
-        return _end(queue, login, (queue.queued + more, login.queued + more), now)
+        return _forecast_last_call(queue, login, (queue.count_in_queue + more, login.queued + more), now)
     own, places = queue.sponsors.get(sponsor_id), SharedPlaces(queue, sponsor_id, now, mail_class, more)
     of_vendor, of_login = (own.count(mail_class), own.count(mail_class, login.id)) if own else (0, 0)
-    return _end(queue, login, (places.of_vendor(of_vendor + more), places.of_login(of_login + more, login)), now)
+    return _forecast_last_call(
+        queue, login, (places.place_at_vendor(of_vendor + more), places.place_at_login(of_login + more, login)), now
+    )
 
 
-def about(at: datetime | None, now: datetime) -> str:
+def format_about(at: datetime | None, now: datetime) -> str:
     """Format a time for users, rounded up to the minute: 21:20 (3 h 19 min). A time in the past reads as now."""
     if at is None:
         return ""
@@ -291,15 +296,15 @@ def about(at: datetime | None, now: datetime) -> str:
 def read_windows(queues: Iterable[VendorQueue]) -> None:
     """Read the windows of these vendors, and of their credentials with queued messages, in one round trip to Redis.
 
-    `vendor_window` and `of_queue` then need no further trip.
+    `vendor_window` and `forecast_queue` then need no further trip.
     """
     wanted: list[tuple[VendorQueue, LoginQueue | None]] = []
     for queue in queues:
         wanted += [(queue, None), *((queue, login) for login in queue.logins.values() if login.queued)]
-    _read(wanted)
+    _read_call_ends(wanted)
 
 
-def _read(wanted: Iterable[tuple[VendorQueue, LoginQueue | None]]) -> None:
+def _read_call_ends(wanted: Iterable[tuple[VendorQueue, LoginQueue | None]]) -> None:
     """Store in each queue the contents of its vendor's window and of this credential's; None: of the vendor alone."""
     asked = []
     for queue, login in wanted:
@@ -313,7 +318,7 @@ def _read(wanted: Iterable[tuple[VendorQueue, LoginQueue | None]]) -> None:
     scopes = [(Scope(queue.vendor_id, login_id, 0), most) for queue, login_id, most in asked]
     found: Sequence[Any]
     try:
-        found = _throttle(settings.REDIS_URL).places_of(scopes)
+        found = _make_throttle(settings.REDIS_URL).places_of(scopes)
     except ThrottleUnreachable:
         found = [None] * len(asked)
     for (queue, login_id, _most), taken in zip(asked, found, strict=True):
@@ -327,11 +332,11 @@ def vendor_window(queue: VendorQueue) -> CallEnds | None:
 
 
 @cache
-def _throttle(url: str) -> Throttle:
+def _make_throttle(url: str) -> Throttle:
     return Throttle(redis_clients.make_client(url, PATIENCE))
 
 
-def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) -> JobForecast:
+def _forecast_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) -> JobForecast:
     cut_short = job.status == S.LOGGED and job.stopped_at and sums.waiting
     if job.status in (S.STOPPED, S.P_STOPPED) or cut_short:
         by = {"who": job.stopped_by or _("somebody"), "at": write_time(job.stopped_at, now) if job.stopped_at else ""}
@@ -340,11 +345,11 @@ def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) 
         return JobForecast(_("waits for the last answers"))
     if queue is None or job.status in DONE:
         return JobForecast()
-    if obstacle := obstacles.of_job(job, queue, now):
+    if obstacle := obstacles.obstacle_of_job(job, queue, now):
         of = obstacle.reason, job.paused_receivers, True, obstacle.remedy, obstacle.plain, bool(queue.halted)
         return JobForecast(*of, obstacle.brief)
     login = queue.logins[job.credential_id]
-    turn = _wait(job, login, now) or _turn(job, sums)
+    turn = _describe_wait(job, login, now) or _describe_turn(job, sums)
     if job.paused_receivers:  # its end is not known before a person lets them go on
         return JobForecast(turn, job.paused_receivers)
     position = queue.positions.get(job.pk)
@@ -352,32 +357,34 @@ def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) 
         far = _("no end is told beyond the vendor's first %(count)s jobs") % {"count": number(queues.NEAR)}
         return JobForecast(turn, far if queue.is_cut else "")
     places = SharedPlaces(queue, job.sponsor_id, now, job.mail_class)
-    end = _end(queue, login, (places.of_vendor(position.of_vendor), places.of_login(position.of_login, login)), now)
+    end = _forecast_last_call(
+        queue, login, (places.place_at_vendor(position.of_vendor), places.place_at_login(position.of_login, login)), now
+    )
     if end.obstacle or end.ends_at is None:
         return JobForecast(end.obstacle.reason, plain=end.obstacle.plain) if end.obstacle else JobForecast(turn)
     own = max(0, position.of_vendor - position.own)
     name = job.campaign.sponsor.name
-    find_ahead = partial(ahead.of_sponsor, queue, job.sponsor_id, own, job.mail_class, name)
-    first = _first(job, sums, queue, login, position, places, now)
+    find_ahead = partial(ahead.queue_before_sponsor, queue, job.sponsor_id, own, job.mail_class, name)
+    first = _forecast_first_call(job, sums, queue, login, position, places, now)
     if job.wait_after:
         waits = _("waits after its first %(count)s") % {"count": number(job.wait_after)}
         return JobForecast(turn, waits, find_ahead=find_ahead, first_at=first, counted_at=queue.counted_at)
-    before = obstacles.ending(job, end.ends_at, now)
-    ends = before.reason if before else _("ends about %(at)s") % {"at": about(end.ends_at, now)}
+    before = obstacles.end_obstacle(job, end.ends_at, now)
+    ends = before.reason if before else _("ends about %(at)s") % {"at": format_about(end.ends_at, now)}
     return JobForecast(
         turn, ends, find_ahead=find_ahead, first_at=first, ends_at=end.ends_at, counted_at=queue.counted_at
     )
 
 
-def _wait(job: Any, login: LoginQueue, now: datetime) -> str:
+def _describe_wait(job: Any, login: LoginQueue, now: datetime) -> str:
     """Return the end of the wait of the job's credential, and its reason if unusual; empty if it may make calls."""
     if login.condition.kind is ConditionKind.SILENT:
-        return login.describe(now)
+        return login.describe_for_page(now)
     full = job.credential.rate_limited_until
     return _("rate-limited until %(at)s") % {"at": write_time(full, now)} if full and full > now else ""
 
 
-def _first(
+def _forecast_first_call(
     job: Any,
     sums: Progress,
     queue: VendorQueue,
@@ -390,10 +397,12 @@ def _first(
     if sums.open_messages < sums.size or sums.in_flight or job.status in RUNNING:
         return None
     first = position.of_vendor - position.own + 1, max(0, position.of_login - position.own) + 1
-    return _end(queue, login, (places.of_vendor(first[0]), places.of_login(first[1], login)), now).ends_at
+    return _forecast_last_call(
+        queue, login, (places.place_at_vendor(first[0]), places.place_at_login(first[1], login)), now
+    ).ends_at
 
 
-def _turn(job: Any, sums: Progress) -> str:
+def _describe_turn(job: Any, sums: Progress) -> str:
     if job.status == S.RECOVERING:
         return _("its sender was lost; goes first")
     if job.is_parent:
@@ -404,11 +413,11 @@ def _turn(job: Any, sums: Progress) -> str:
     return _("waits for its turn")
 
 
-def _end(queue: VendorQueue, login: LoginQueue, counts: tuple[int, int], now: datetime) -> Eta:
+def _forecast_last_call(queue: VendorQueue, login: LoginQueue, counts: tuple[int, int], now: datetime) -> Eta:
     """Forecast the call of the last message. counts: queued messages of the vendor and of its credential."""
     if not queue.limits and not login.limits:
         return Eta()
-    taken = _taken(queue, login)
+    taken = _call_ends(queue, login)
     if taken is None:
         said = _("Redis does not tell what is in the windows")
         return Eta(obstacle=Obstacle(said, plain=_("mailhub cannot tell at present")))
@@ -416,7 +425,7 @@ def _end(queue: VendorQueue, login: LoginQueue, counts: tuple[int, int], now: da
     start = max(now, login.retry_after_until or now, login.full_until or now)
     seconds = 0.0
     for count, limits, window in zip(counts, (queue.limits, login.limits), taken, strict=True):
-        found = forecast(queue.units(count), limits, window, start.timestamp())
+        found = forecast_seconds(queue.units(count), limits, window, start.timestamp())
         if found is None:
             return Eta(obstacle=Obstacle(_("a limit is 0")))
         seconds = max(seconds, found)
@@ -425,8 +434,8 @@ def _end(queue: VendorQueue, login: LoginQueue, counts: tuple[int, int], now: da
     return Eta(start + timedelta(seconds=seconds))
 
 
-def _taken(queue: VendorQueue, login: LoginQueue) -> tuple[CallEnds, CallEnds] | None:
+def _call_ends(queue: VendorQueue, login: LoginQueue) -> tuple[CallEnds, CallEnds] | None:
     """Return the (expected) ends of the vendor's and the credential's latest calls; None: Redis does not answer."""
     if login.id not in queue.taken:
-        _read([(queue, login)])
+        _read_call_ends([(queue, login)])
     return queue.taken[login.id]

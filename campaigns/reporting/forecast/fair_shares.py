@@ -114,11 +114,11 @@ class _ClassFlow:
         return cls(by_end, by_cap, weights, sum(one.cap for one in limited), len(by_end) - len(limited))
 
     @property
-    def waits(self) -> bool:
+    def has_waiting(self) -> bool:
         return bool(self.by_end or self.ends)
 
     @property
-    def cap(self) -> float:
+    def class_cap(self) -> float:
         return math.inf if self.unlimited else max(0.0, self.most)
 
     def turn_to(self, rate: float, seconds: float, whole: float) -> None:
@@ -144,7 +144,7 @@ class _ClassFlow:
         if self.starts == math.inf and (self.slope or self.caps):
             self.starts = seconds
 
-    def next_end(self, seconds: float) -> float:
+    def sponsor_ends_at(self, seconds: float) -> float:
         """Return when its next sponsor ends; inf: never at this rate."""
         free = math.inf
         if self.by_end and self.slope:
@@ -154,22 +154,22 @@ class _ClassFlow:
 
     def pass_time(self, seconds: float, after: float, of: Mapping[int, Claimant]) -> None:
         """Let the time from `seconds` to `after` pass. Sponsors that end then leave."""
-        ends = self.next_end(seconds) <= after
+        ends = self.sponsor_ends_at(seconds) <= after
         capped = ends and bool(self.ends) and self.ends[0][0] <= after
         if not capped and ends:
             one = self.by_end.pop()
             self.level = max(self.level, one.units / one.weight)
             self.done.add(one.sponsor)
             self.weights -= one.weight
-            self._leave(one)
+            self._remove_claimant(one)
             return
         self.level += self.slope * (after - seconds)
         if capped:
             one = of[heapq.heappop(self.ends)[1]]
             self.caps -= one.cap
-            self._leave(one)
+            self._remove_claimant(one)
 
-    def _leave(self, one: Claimant) -> None:
+    def _remove_claimant(self, one: Claimant) -> None:
         if one.cap == math.inf:
             self.unlimited -= 1
         else:
@@ -223,11 +223,11 @@ class FairShares:
         self._flows = {key: _ClassFlow.of(found.values()) for key, found in self._of.items()}
         waiting, seconds = dict(self._flows), 0.0
         while waiting:
-            rates = split_classes(self.rate, self._floor, {key: flow.cap for key, flow in waiting.items()})
+            rates = split_classes(self.rate, self._floor, {key: flow.class_cap for key, flow in waiting.items()})
             for key, flow in waiting.items():
                 flow.turn_to(rates[key], seconds, self.rate)
-            waiting = {key: flow for key, flow in waiting.items() if flow.waits}
-            after = min((flow.next_end(seconds) for flow in waiting.values()), default=math.inf)
+            waiting = {key: flow for key, flow in waiting.items() if flow.has_waiting}
+            after = min((flow.sponsor_ends_at(seconds) for flow in waiting.values()), default=math.inf)
             if after == math.inf:
                 return
             for key, flow in waiting.items():

@@ -40,24 +40,24 @@ class QueueTotals:
     worked_out: dict[Any, Any] = field(default_factory=dict)
 
 
-def recent(asked: Any, count: Callable[[], list[TotalsRow]]) -> QueueTotals:
+def recent_totals(asked: Any, count: Callable[[], list[TotalsRow]]) -> QueueTotals:
     """Return the totals kept for the same question, or else count them now.
 
     While the same totals are kept, a process returns the same object, and works out what follows from them once.
     """
-    key = _key("queues", asked)
+    key = _cache_key("queues", asked)
     if found := redis_clients.read_cached(settings.REDIS_URL, key):
         return _kept_totals(found)
-    return QueueTotals(_by_vendor(_count(key, count, _are_many)))
+    return QueueTotals(_totals_by_vendor(_count_and_keep(key, count, _are_many)))
 
 
 @lru_cache(maxsize=8)
 def _kept_totals(found: bytes | str) -> QueueTotals:
     kept = json.loads(found)
-    return QueueTotals(_by_vendor(kept["rows"]), datetime.fromtimestamp(kept["at"], UTC))
+    return QueueTotals(_totals_by_vendor(kept["rows"]), datetime.fromtimestamp(kept["at"], UTC))
 
 
-def _by_vendor(rows: list[TotalsRow]) -> dict[int, list[TotalsFacts]]:
+def _totals_by_vendor(rows: list[TotalsRow]) -> dict[int, list[TotalsFacts]]:
     found = dict[int, list[TotalsFacts]]()
     for _what, vendor, facts in rows:
         found.setdefault(vendor, []).append(facts)
@@ -93,7 +93,7 @@ def recent_places(asked: Any, count: Callable[[], list[Any]]) -> KeptPlaces:
 
     count: returns rows of queries.POSITIONS for all near jobs.
     """
-    key = _key("places", asked)
+    key = _cache_key("places", asked)
     if found := redis_clients.read_cached(settings.REDIS_URL, key):
         return _kept_places(found)
     at, began = time.time(), time.monotonic()
@@ -117,16 +117,16 @@ def kept_counts(what: str, asked: Any, count: Callable[[], list[Any]], is_much: 
 
     what: names the count. asked, and the rows that `count` returns: values of JSON.
     """
-    key = _key(what, asked)
+    key = _cache_key(what, asked)
     found = redis_clients.read_cached(settings.REDIS_URL, key)
-    return json.loads(found)["rows"] if found else _count(key, count, is_much)
+    return json.loads(found)["rows"] if found else _count_and_keep(key, count, is_much)
 
 
-def _key(what: str, asked: Any) -> str:
+def _cache_key(what: str, asked: Any) -> str:
     return f"mailhub:{what}:{hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:32]}"
 
 
-def _count(key: str, count: Callable[[], list[Any]], is_much: Callable[[list[Any]], bool]) -> list[Any]:
+def _count_and_keep(key: str, count: Callable[[], list[Any]], is_much: Callable[[list[Any]], bool]) -> list[Any]:
     at, began = time.time(), time.monotonic()
     rows = count()
     seconds = min(LONGEST, SHARE * (time.monotonic() - began))

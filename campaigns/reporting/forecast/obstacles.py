@@ -43,14 +43,14 @@ class Obstacle:
     brief: str = ""
 
     @property
-    def for_owner(self) -> str:
+    def reason_for_owner(self) -> str:
         return self.plain or self.reason
 
 
-def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:  # noqa: C901
+def obstacle_of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:  # noqa: C901
     """Return the first obstacle to a job's calls; None if only rate limits are left.
 
-    The job comes with its vendor, credential, campaign, holder and held (eta.of_jobs).
+    The job comes with its vendor, credential, campaign, holder and held (eta.forecast_jobs).
     """
     if job.is_done or job.status in (S.SENT, S.STOPPED, S.P_STOPPED):
         return None
@@ -66,13 +66,13 @@ def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:  # n
     if job.status in MAY_BE_HELD and job.held:
         return Obstacle(show(job.held))
     if job.status == S.RENDERED:
-        return of_night(job.vendor, queue, now)
+        return night_obstacle(job.vendor, queue, now)
     login = queue.logins[job.credential_id]
-    if stopped := queue.stopped or login.stopped:
+    if stopped := queue.vendor_stop_reason or login.login_stop_reason:
         return Obstacle(stopped, remedy=queue.remedy(login), brief=login.name_condition(now))
-    if waits := _of_condition(queue, login, now):
+    if waits := _condition_obstacle(queue, login, now):
         return waits
-    if job.status not in RUNNING and (own := _own_time(job, now)):
+    if job.status not in RUNNING and (own := _time_obstacle(job, now)):
         return own
     if job.holder and not queue.disclosed:
         said = _("credential busy with another campaign")
@@ -83,7 +83,7 @@ def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:  # n
     if job.status in WITH_NOBODY and not _is_taken(job, queue.kinds):
         return _no_caster(queue)
     if job.status in (*WITH_NOBODY, S.ENQUEUED):
-        return _process(queue)
+        return _process_obstacle(queue)
     return None
 
 
@@ -111,32 +111,34 @@ def tell_pauses(pauses: Iterable[ComplaintPause]) -> str:
     )
 
 
-def of_queue(queue: VendorQueue, now: datetime) -> Obstacle | None:
+def obstacle_of_queue(queue: VendorQueue, now: datetime) -> Obstacle | None:
     """Return the obstacle for a vendor's whole queue, or None."""
     if queue.halted:
         return Obstacle(queue.halted)
     if queue.shut:
-        return Obstacle(queue.stopped, remedy=queue.remedy(None))
+        return Obstacle(queue.vendor_stop_reason, remedy=queue.remedy(None))
     waiting = [login for login in queue.logins.values() if login.waiting]
     if waiting and all(login.is_stuck for login in waiting):
-        return _of_stuck(queue, waiting[0], now)
+        return _stuck_obstacle(queue, waiting[0], now)
     if not queue.kinds:
         return _no_caster(queue)
-    return _process(queue)
+    return _process_obstacle(queue)
 
 
-def of_login(queue: VendorQueue, login: LoginQueue, now: datetime) -> Obstacle | None:
+def obstacle_of_login(queue: VendorQueue, login: LoginQueue, now: datetime) -> Obstacle | None:
     """Return the obstacle for a new batch over this credential, or None."""
-    if whole := of_queue(queue, now):
+    if whole := obstacle_of_queue(queue, now):
         return whole
-    return _of_stuck(queue, login, now) if login.is_stuck else None
+    return _stuck_obstacle(queue, login, now) if login.is_stuck else None
 
 
-def apart(vendor: Vendor, queue: VendorQueue, now: datetime) -> list[str]:
-    """Return texts about messages that wait outside the queue, with reasons. Leaves out the reason `of_queue` gives."""
-    whole = of_queue(queue, now)
+def waiting_apart(vendor: Vendor, queue: VendorQueue, now: datetime) -> list[str]:
+    """Return texts about messages that wait outside the queue, with reasons. Leaves out the reason
+    `obstacle_of_queue` gives.
+    """
+    whole = obstacle_of_queue(queue, now)
     stuck = [
-        (login, _of_stuck(queue, login, now).reason)
+        (login, _stuck_obstacle(queue, login, now).reason)
         for login in queue.logins.values()
         if login.waiting and login.is_stuck
     ]
@@ -150,12 +152,12 @@ def apart(vendor: Vendor, queue: VendorQueue, now: datetime) -> list[str]:
         off = _("%(count)s wait for a time of their own, or are paused") % {"count": number(queue.put_off)}
         found.append(off + first)
     if queue.rendered:
-        night = of_night(vendor, queue, now).reason
+        night = night_obstacle(vendor, queue, now).reason
         found.append(_("%(count)s for the %(night)s") % {"count": number(queue.rendered), "night": night})
     return found
 
 
-def of_night(vendor: Vendor, queue: VendorQueue, now: datetime) -> Obstacle:
+def night_obstacle(vendor: Vendor, queue: VendorQueue, now: datetime) -> Obstacle:
     """Return the obstacle of rendered jobs: their next nightly dispatch, and an earlier one that did not take them."""
     night = nightly.find_next_night(vendor, queue.nights, now)
     if night is None:
@@ -174,7 +176,7 @@ def of_night(vendor: Vendor, queue: VendorQueue, now: datetime) -> Obstacle:
     return Obstacle(reason, night.at, plain=plain)
 
 
-def ending(job: Any, ends: datetime, now: datetime) -> Obstacle | None:
+def end_obstacle(job: Any, ends: datetime, now: datetime) -> Obstacle | None:
     """Return the obstacle before the forecast end: the deadline, or the end of the sending hours."""
     closes = sending_hours.closes_at(job.campaign, now)
     if closes is None or ends <= closes:
@@ -190,23 +192,25 @@ def ending(job: Any, ends: datetime, now: datetime) -> Obstacle | None:
     return Obstacle(_("not done by %(at)s, when its sending hours end") % {"at": write_time(closes, now)})
 
 
-def _of_stuck(queue: VendorQueue, login: LoginQueue, now: datetime) -> Obstacle:
+def _stuck_obstacle(queue: VendorQueue, login: LoginQueue, now: datetime) -> Obstacle:
     """Return the obstacle of a credential with calls that lack a known end."""
-    said = login.stopped or login.describe(now)
+    said = login.login_stop_reason or login.describe_for_page(now)
     return Obstacle(said, remedy=queue.remedy(login), brief=login.name_condition(now))
 
 
-def _of_condition(queue: VendorQueue, login: LoginQueue, now: datetime) -> Obstacle | None:
+def _condition_obstacle(queue: VendorQueue, login: LoginQueue, now: datetime) -> Obstacle | None:
     """Return the obstacle of a credential that fails, or that waits as its vendor asked."""
     condition = login.condition
     if condition.kind is ConditionKind.FAILING:
-        return _of_stuck(queue, login, now)
+        return _stuck_obstacle(queue, login, now)
     if condition.until and condition.kind is ConditionKind.SHUT:
-        return Obstacle(login.describe(now), condition.until, queue.remedy(login), brief=login.name_condition(now))
+        return Obstacle(
+            login.describe_for_page(now), condition.until, queue.remedy(login), brief=login.name_condition(now)
+        )
     return None
 
 
-def _own_time(job: Any, now: datetime) -> Obstacle | None:
+def _time_obstacle(job: Any, now: datetime) -> Obstacle | None:
     opening = sending_hours.campaign_opens_at(job.campaign, now)
     until = max((at for at in (job.not_before, opening) if at), default=now)
     if until <= now:
@@ -227,9 +231,9 @@ def _is_taken(job: Any, kinds: Iterable[str]) -> bool:
     return any(status in rank.statuses and rank.children == (job.parent_id is not None) for rank in ranks)
 
 
-def of_senders(queue: VendorQueue) -> str:
+def sender_obstacle(queue: VendorQueue) -> str:
     """Return the reason no sender begins a job without other obstacles."""
-    if found := Obstacle(queue.halted) if queue.halted else _process(queue):
+    if found := Obstacle(queue.halted) if queue.halted else _process_obstacle(queue):
         return found.reason
     if queue.busy >= (queue.slots or 0):
         said = _("all %(count)s streams of the workers that read vendor.%(vendor)s are in use")
@@ -242,7 +246,7 @@ def _no_caster(queue: VendorQueue) -> Obstacle:
     return Obstacle(reason, plain=_("nobody takes it at present: an operator has to enable sending by this vendor"))
 
 
-def _process(queue: VendorQueue) -> Obstacle | None:
+def _process_obstacle(queue: VendorQueue) -> Obstacle | None:
     plain = _("nobody sends at present: an operator has to look after mailhub")
     if queue.slots is None:
         return Obstacle(_("Redis cannot be reached"), plain=plain)

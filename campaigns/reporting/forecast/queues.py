@@ -74,7 +74,7 @@ class LoginQueue:
     condition: Condition = UNTRIED
 
     @property
-    def stopped(self) -> str:
+    def login_stop_reason(self) -> str:
         """Return `shut` for the page, or `brief` if the reader may not read it."""
         return show(self.shut if self.disclosed else self.brief)
 
@@ -83,7 +83,7 @@ class LoginQueue:
         """True if nobody knows when its calls end: it is shut, or fails."""
         return bool(self.shut) or not self.condition.has_end
 
-    def describe(self, now: datetime) -> str:
+    def describe_for_page(self, now: datetime) -> str:
         """Return its condition as a sentence for the page."""
         return show(describe_condition(self.condition, partial(_exact_clock, now=now), is_disclosed=self.disclosed))
 
@@ -102,11 +102,11 @@ class SponsorQueue:
     by_class: dict[tuple[int, int], int] = field(default_factory=dict)
 
     @property
-    def queued(self) -> int:
+    def count_queued(self) -> int:
         return sum(self.by_class.values())
 
     @property
-    def logins(self) -> set[int]:
+    def login_ids(self) -> set[int]:
         """The ids of its credentials there."""
         return {login for _class, login in self.by_class}
 
@@ -176,25 +176,25 @@ class VendorQueue:
     fair: dict[Any, Any] = field(default_factory=dict)  # models of the shares, once asked for (ahead)
 
     @property
-    def stopped(self) -> str:
+    def vendor_stop_reason(self) -> str:
         """Return `shut` for the page, or `brief` if the reader may not read it."""
         return show(self.shut if self.disclosed else self.brief)
 
     @property
-    def best(self) -> LoginQueue | None:
+    def best_login(self) -> LoginQueue | None:
         """Return the credential that the vendor's condition is taken from; None: it has none."""
         found = self.logins.values()
-        best = self.condition
+        best = self.best_condition
         return next((login for login in found if login.condition is best), None)
 
     @property
-    def condition(self) -> Condition:
+    def best_condition(self) -> Condition:
         """Return the condition of its best credential."""
         return combine_conditions(login.condition for login in self.logins.values())
 
     def remedy(self, login: LoginQueue | None) -> Remedy | None:
         """Return what mends the condition of this credential; None: of the best one."""
-        of = login or self.best
+        of = login or self.best_login
         return Remedy.of(of.condition, self.vendor_id, self.name, of.id) if of else None
 
     @property
@@ -203,11 +203,11 @@ class VendorQueue:
         return sum(login.jobs for login in self.logins.values() if self.shut or login.shut)
 
     @property
-    def queued(self) -> int:
+    def count_in_queue(self) -> int:
         return sum(login.queued for login in self.logins.values())
 
     @property
-    def by_class(self) -> dict[int, int]:
+    def queued_by_class(self) -> dict[int, int]:
         """Queued messages by class, the most urgent one first."""
         found = dict[int, int]()
         for one in self.sponsors.values():
@@ -224,7 +224,7 @@ class VendorQueue:
         return min((one.units / one.seconds for one in limits), default=math.inf) / self.each
 
     @property
-    def cost(self) -> str:
+    def cost_text(self) -> str:
         """The cost as text; "" if each message costs one unit."""
         return f"about {self.each:.3g} units a message" if self.each >= 1.05 else ""
 
@@ -241,7 +241,7 @@ class QueuePosition:
     own: int = 0
 
 
-def of_vendors(
+def queues_of_vendors(
     ids: Collection[int], now: datetime, sponsors: Sponsors = None, *, recent: bool = False
 ) -> dict[int, VendorQueue]:
     """Return the vendors' queues with totals; `mine` counts the messages of these sponsors.
@@ -249,8 +249,8 @@ def of_vendors(
     recent: large totals may be some seconds old (kept_totals).
     """
     if not recent:
-        return _read(f"{VENDORS} UNION ALL {TOTALS}", list(ids), now, _COUNTED | {"sponsors": sponsors})
-    queues = without_totals(ids, now)
+        return _read_queues(f"{VENDORS} UNION ALL {TOTALS}", list(ids), now, _COUNTED | {"sponsors": sponsors})
+    queues = queues_without_totals(ids, now)
     totals = _recent_totals(sorted(queues), sponsors, now)
     for vendor in queues.keys() & totals.by_vendor.keys():
         _add_kept(queues[vendor], totals)
@@ -258,8 +258,8 @@ def of_vendors(
 
 
 def _recent_totals(vendors: list[int], sponsors: Sponsors, now: datetime) -> QueueTotals:
-    asked = _asked(vendors, now, _COUNTED | {"sponsors": sponsors})
-    return kept_totals.recent([FORM, vendors, sponsors], lambda: _rows(TOTALS, asked) if vendors else [])
+    asked = _queue_params(vendors, now, _COUNTED | {"sponsors": sponsors})
+    return kept_totals.recent_totals([FORM, vendors, sponsors], lambda: _fetch_facts(TOTALS, asked) if vendors else [])
 
 
 def waiting_of(sponsor_id: int) -> dict[int, int]:
@@ -271,15 +271,15 @@ def waiting_of(sponsor_id: int) -> dict[int, int]:
     return dict(mine.values_list("vendor").annotate(messages=Sum(waiting)))
 
 
-def without_totals(ids: Collection[int], now: datetime) -> dict[int, VendorQueue]:
+def queues_without_totals(ids: Collection[int], now: datetime) -> dict[int, VendorQueue]:
     """Return the vendors' queues, with their workers and mailcasters, but without counting messages."""
-    return _read(VENDORS, list(ids), now, {})
+    return _read_queues(VENDORS, list(ids), now, {})
 
 
 _near = dict[tuple[int, ...], int]()  # by vendors: how many of their jobs were near the front at the last look
 
 
-def of_jobs(jobs: Iterable[Job], now: datetime, *, recent: bool = False) -> dict[int, VendorQueue]:
+def queues_of_jobs(jobs: Iterable[Job], now: datetime, *, recent: bool = False) -> dict[int, VendorQueue]:
     """Return the queues of these jobs' vendors with positions of jobs near the front, but without totals.
 
     recent: many positions may be some seconds old, and a job that came since has none (kept_totals).
@@ -288,7 +288,7 @@ def of_jobs(jobs: Iterable[Job], now: datetime, *, recent: bool = False) -> dict
     asked = [job for job in there if job.status in QUEUED]
     vendors, of = sorted({job.vendor_id for job in there}), tuple(sorted({job.vendor_id for job in asked}))
     if recent and _near.get(of, 0) > kept_totals.MANY_PLACES:
-        return _of_kept_places(vendors, asked, of, now)
+        return _queues_by_kept_places(vendors, asked, of, now)
     params = {**_PLACES, "of": [job.vendor_id for job in asked], "jobs": [job.pk for job in asked], "all": False}
     queues, near = _read_near(VENDORS + (POSITIONS if asked else ""), vendors, now, params)
     cut = {pk: queue for pk, queue in queues.items() if queue.is_cut and queue.positions}
@@ -304,10 +304,12 @@ def of_jobs(jobs: Iterable[Job], now: datetime, *, recent: bool = False) -> dict
 _PLACES = {"queued": list(QUEUED), "most": NEAR, "end": 2**63 - 1}
 
 
-def _of_kept_places(vendors: list[int], asked: list[Job], of: tuple[int, ...], now: datetime) -> dict[int, VendorQueue]:
+def _queues_by_kept_places(
+    vendors: list[int], asked: list[Job], of: tuple[int, ...], now: datetime
+) -> dict[int, VendorQueue]:
     """Return the queues with the positions kept for all polls of these vendors; counts them if none are kept."""
-    queues = without_totals(vendors, now)
-    params = _asked(list(of), now, {**_PLACES, "of": list(of), "jobs": [0] * len(of), "all": True})
+    queues = queues_without_totals(vendors, now)
+    params = _queue_params(list(of), now, {**_PLACES, "of": list(of), "jobs": [0] * len(of), "all": True})
     kept = kept_totals.recent_places([FORM, of], lambda: _count_places(queues, params, now))
     for vendor in kept.vendors() & queues.keys():
         _add_places(queues[vendor], kept, now)
@@ -322,7 +324,7 @@ def _of_kept_places(vendors: list[int], asked: list[Job], of: tuple[int, ...], n
 
 def _count_places(queues: dict[int, VendorQueue], params: dict[str, Any], now: datetime) -> list[Any]:
     """Return the rows of POSITIONS, with all sponsors of vendors whose queues are cut."""
-    rows = _rows(POSITIONS.removeprefix("\nUNION ALL "), params)
+    rows = _fetch_facts(POSITIONS.removeprefix("\nUNION ALL "), params)
     cut = {vendor: queues[vendor] for what, vendor, _ in rows if what == "cut" and vendor in queues}
     whole = [["sponsors", vendor, facts] for vendor, facts in _sponsors_of(cut, now)]
     return [row for row in rows if row[0] != "sponsors" or row[1] not in cut] + whole
@@ -360,7 +362,7 @@ def _add_places(queue: VendorQueue, kept: KeptPlaces, now: datetime) -> None:
     queue.counted_at = kept.at
 
 
-def _read(statement: str, vendors: list[int], now: datetime, params: dict[str, Any]) -> dict[int, VendorQueue]:
+def _read_queues(statement: str, vendors: list[int], now: datetime, params: dict[str, Any]) -> dict[int, VendorQueue]:
     return _read_near(statement, vendors, now, params)[0]
 
 
@@ -370,8 +372,8 @@ def _read_near(
     """Return the queues, and how many jobs are near their fronts if positions are asked for."""
     if not vendors:
         return {}, 0
-    rows = _rows(statement, _asked(vendors, now, params))
-    queues = {vendor: _queue(vendor, facts) for what, vendor, facts in rows if what == "vendor"}
+    rows = _fetch_facts(statement, _queue_params(vendors, now, params))
+    queues = {vendor: _make_queue(vendor, facts) for what, vendor, facts in rows if what == "vendor"}
     _read_conditions(queues.values())
     _name_end_of_halt(queues.values())
     near = 0
@@ -379,7 +381,7 @@ def _read_near(
         queues[vendor].is_cut = True
     for what, vendor, facts in rows:
         if what == "totals":
-            _add(queues[vendor], facts)
+            _add_totals(queues[vendor], facts)
         elif what == "positions":
             queues[vendor].positions = {pk: QueuePosition(*place) for pk, *place in facts}
         elif what == "near":
@@ -405,8 +407,8 @@ def _name_end_of_halt(queues: Iterable[VendorQueue]) -> None:
             queue.halted = why
 
 
-def _asked(vendors: list[int], now: datetime, more: dict[str, Any]) -> dict[str, Any]:
-    zones, shifts = _zones(int(now.timestamp() // 900))
+def _queue_params(vendors: list[int], now: datetime, more: dict[str, Any]) -> dict[str, Any]:
+    zones, shifts = _zone_offsets(int(now.timestamp() // 900))
     return more | {
         "vendors": vendors,
         "now": now,
@@ -419,12 +421,12 @@ def _asked(vendors: list[int], now: datetime, more: dict[str, Any]) -> dict[str,
     }
 
 
-def _rows(statement: str, params: dict[str, Any]) -> list[Any]:
-    return [[what, vendor, _json(facts)] for what, vendor, facts in prepared.fetch_prepared(statement, params)]
+def _fetch_facts(statement: str, params: dict[str, Any]) -> list[Any]:
+    return [[what, vendor, _load_if_text(facts)] for what, vendor, facts in prepared.fetch_prepared(statement, params)]
 
 
 @lru_cache(maxsize=2)
-def _zones(quarter: int) -> tuple[str, str]:
+def _zone_offsets(quarter: int) -> tuple[str, str]:
     """Return zone names and their offsets from UTC (seconds) in a quarter of an hour; clocks change only between two.
 
     Both are PostgreSQL array literals, made once and not for each statement.
@@ -435,7 +437,7 @@ def _zones(quarter: int) -> tuple[str, str]:
     return f"{{{','.join(ahead)}}}", f"{{{','.join(map(str, ahead.values()))}}}"
 
 
-def _queue(vendor: int, facts: dict[str, Any]) -> VendorQueue:
+def _make_queue(vendor: int, facts: dict[str, Any]) -> VendorQueue:
     limits: dict[int | None, list[Limit]] = {}
     for login, units, seconds in facts["limits"] or ():
         limits.setdefault(login, []).append(Limit(units, seconds))
@@ -444,17 +446,18 @@ def _queue(vendor: int, facts: dict[str, Any]) -> VendorQueue:
         pk: LoginQueue(
             pk,
             said.read(why or "", data),
-            _moment(closed),
+            _moment_of_seconds(closed),
             tuple(limits.get(pk, ())),
             disclosed=disclosed,
-            full_until=_moment(full),
+            full_until=_moment_of_seconds(full),
             brief=Said(brief or ""),
             name=name,
         )
         for pk, name, why, data, brief, closed, full in facts["logins"] or ()
     }
     runs = (
-        Run(date.fromisoformat(day), _moment(began), over, missed) for day, began, over, missed in facts["nights"] or ()
+        Run(date.fromisoformat(day), _moment_of_seconds(began), over, missed)
+        for day, began, over, missed in facts["nights"] or ()
     )
     kinds, brief = frozenset(facts["kinds"] or ()), facts["shut_brief"] or ""
     return VendorQueue(
@@ -486,7 +489,7 @@ def _add_kept(queue: VendorQueue, totals: QueueTotals) -> None:
     if found is None:
         for facts in totals.by_vendor[queue.vendor_id]:
             if facts[0] in queue.logins:  # a credential may have been removed since
-                _add(queue, facts)
+                _add_totals(queue, facts)
         sums = [getattr(queue, name) for name in _SUMS]
         found = sums, {pk: [getattr(one, name) for name in _LOGIN_SUMS] for pk, one in queue.logins.items()}
         totals.worked_out[key] = found
@@ -498,7 +501,7 @@ def _add_kept(queue: VendorQueue, totals: QueueTotals) -> None:
     queue.counted_at = totals.at
 
 
-def _add(queue: VendorQueue, facts: list[Any]) -> None:
+def _add_totals(queue: VendorQueue, facts: list[Any]) -> None:
     login, jobs, waiting, mine, queued, rendered, next_at, closes, sponsor, name, mail_class = facts
     of = queue.logins[login]
     called = 0 if of.is_stuck else int(queued)
@@ -510,8 +513,8 @@ def _add(queue: VendorQueue, facts: list[Any]) -> None:
     queue.put_off += int(waiting) - int(queued)
     queue.rendered += int(rendered)
     if next_at is not None or closes is not None:
-        queue.next_at = min(filter(None, (queue.next_at, _moment(next_at))), default=None)
-        queue.closes_at = min(filter(None, (queue.closes_at, _moment(closes))), default=None)
+        queue.next_at = min(filter(None, (queue.next_at, _moment_of_seconds(next_at))), default=None)
+        queue.closes_at = min(filter(None, (queue.closes_at, _moment_of_seconds(closes))), default=None)
 
 
 def _add_sponsors(queue: VendorQueue, found: Iterable[list[Any]]) -> None:
@@ -543,9 +546,9 @@ def _read_by(queues: Iterable[VendorQueue], sending: dict[str, int]) -> None:
         queue.busy = sum(count for slug, count in sending.items() if f"vendor.{slug}" in others)
 
 
-def _json(facts: Any) -> Any:
+def _load_if_text(facts: Any) -> Any:
     return json.loads(facts) if isinstance(facts, str) else facts
 
 
-def _moment(seconds: Any) -> datetime | None:
+def _moment_of_seconds(seconds: Any) -> datetime | None:
     return datetime.fromtimestamp(float(seconds), UTC) if seconds is not None else None

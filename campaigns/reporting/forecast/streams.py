@@ -35,7 +35,7 @@ SELECT j.* FROM (SELECT DISTINCT vendor_id FROM idle WHERE kind IN ({{kinds}})) 
 """
 
 
-def _oldest() -> str:
+def _oldest_jobs_sql() -> str:
     """Return SQL for the oldest jobs in each rank, of vendors whose idle mailcasters have that rank in their order."""
     kinds: dict[Rank, list[str]] = {}
     for kind, ranks in ORDER.items():
@@ -48,8 +48,8 @@ def _oldest() -> str:
 _TAKEABLE = f"""
 SELECT j.vendor_id, greatest(coalesce(j.status_at, j.dispatched_at, j.created_at),
     j.not_before, l.retry_after_until, l.rate_limited_until, l.resumed_at, v.resumed_at, v.limits_since) AS since
-FROM ({_oldest()}) j JOIN vendors_credential l ON l.id = j.credential_id JOIN vendors_vendor v ON v.id = j.vendor_id
-WHERE {UNCUT} AND coalesce(j.not_before <= statement_timestamp(), true)
+FROM ({_oldest_jobs_sql()}) j JOIN vendors_credential l ON l.id = j.credential_id JOIN vendors_vendor v ON v.id =
+j.vendor_id WHERE {UNCUT} AND coalesce(j.not_before <= statement_timestamp(), true)
     AND {CALLABLE.format(now="statement_timestamp()")}
     AND NOT (l.exclusive AND EXISTS (SELECT FROM campaigns_job h
         WHERE h.credential_id = j.credential_id AND h.campaign_id <> j.campaign_id
@@ -112,21 +112,23 @@ class VendorStreams:
         return self.waiting >= NEAR
 
 
-def of_vendors() -> list[VendorStreams]:
+def streams_of_vendors() -> list[VendorStreams]:
     """Return the streams of all vendors, by the database's clock."""
     asked = {"lease": float(settings.LEASE_SECONDS)}
     return [VendorStreams(*row) for row in prepared.fetch_prepared(READ, asked)]
 
 
-def alarms(found: Iterable[VendorStreams], seen: Mapping[int, VendorQueue] | None = None) -> list[str]:
+def late_alarms(found: Iterable[VendorStreams], seen: Mapping[int, VendorQueue] | None = None) -> list[str]:
     """Return a sentence for each vendor with late jobs, with the reason. seen: the vendors' queues, if already read."""
     late = [one for one in found if one.late]
     if seen is None:
-        seen = queues.without_totals([one.vendor_id for one in late], timezone.now())
-    return [_alarm(one, obstacles.of_senders(seen[one.vendor_id])) for one in late if one.vendor_id in seen]
+        seen = queues.queues_without_totals([one.vendor_id for one in late], timezone.now())
+    return [
+        _alarm_sentence(one, obstacles.sender_obstacle(seen[one.vendor_id])) for one in late if one.vendor_id in seen
+    ]
 
 
-def _alarm(one: VendorStreams, why: str) -> str:
+def _alarm_sentence(one: VendorStreams, why: str) -> str:
     said = ngettext(
         "vendor %(vendor)s: %(jobs)s job could be sent and no sender has begun for %(seconds)s s: %(why)s",
         "vendor %(vendor)s: %(jobs)s jobs could be sent and no sender has begun for %(seconds)s s: %(why)s",

@@ -60,7 +60,7 @@ STATES = {  # of recipients, by their name in the URL, in the order of the choic
 }
 
 
-def of_user(request: HttpRequest, campaign_id: int) -> Campaign:
+def campaign_of_user(request: HttpRequest, campaign_id: int) -> Campaign:
     """Return a campaign of the user's sponsors. Raises Http404 for any other."""
     mine, found = sponsor_ids_of(request.user), _CAMPAIGNS.of([campaign_id] if campaign_id < 2**63 else [])
     if not found or (mine is not None and found[0].sponsor_id not in mine):
@@ -68,7 +68,7 @@ def of_user(request: HttpRequest, campaign_id: int) -> Campaign:
     return found[0]
 
 
-def _without_texts() -> "QuerySet[Campaign]":
+def _campaigns_without_texts() -> "QuerySet[Campaign]":
     """Return all campaigns with what their pages name."""
     found = Campaign.objects.select_related(
         "sponsor", "identity", "credential__vendor", "route", "template_version__template"
@@ -77,7 +77,7 @@ def _without_texts() -> "QuerySet[Campaign]":
     return found.defer("body", "text", "credential__secret", "identity__secret", *texts)
 
 
-_CAMPAIGNS = prepared.RowsByKey(_without_texts)
+_CAMPAIGNS = prepared.RowsByKey(_campaigns_without_texts)
 
 
 def channel_of(campaign: Campaign) -> str:
@@ -85,70 +85,70 @@ def channel_of(campaign: Campaign) -> str:
 
 
 @page()
-def index(request: HttpRequest, campaign_id: int) -> HttpResponse:
+def show_campaign(request: HttpRequest, campaign_id: int) -> HttpResponse:
     """Show a campaign."""
-    campaign = of_user(request, campaign_id)
-    part, state = _live(request, campaign)
+    campaign = campaign_of_user(request, campaign_id)
+    part, state = _live_campaign_part(request, campaign)
     context = {**part.context, "copy_key": uuid4(), "live": part.html(over=state.finished)}
     return render(request, "owners/campaign/page.html", context)
 
 
 @page()
-def live(request: HttpRequest, campaign_id: int) -> HttpResponse:
+def show_live_campaign(request: HttpRequest, campaign_id: int) -> HttpResponse:
     """Render the parts of the page that change while the campaign is sent."""
-    part, state = _live(request, of_user(request, campaign_id))
+    part, state = _live_campaign_part(request, campaign_of_user(request, campaign_id))
     return part.answer(over=state.finished)
 
 
-def _live(request: HttpRequest, campaign: Campaign) -> tuple[LivePart, CampaignState]:
+def _live_campaign_part(request: HttpRequest, campaign: Campaign) -> tuple[LivePart, CampaignState]:
     context: dict[str, Any] = {"campaign": campaign}
     url, around = reverse("campaign-live", args=[campaign.pk]), "owners/campaign/around.html"
     part = LivePart(request, url, "owners/campaign/live.html", context, around)
-    state = campaign_states.of_campaigns([campaign.pk])[campaign.pk]
+    state = campaign_states.states_of_campaigns([campaign.pk])[campaign.pk]
     sums = state.sums
     failures = sums.refused + sums.expired + sums.suppressed + sums.bounced + sums.in_doubt
     waits = any(approval_rules.is_undecided(job.campaign) for job in state.jobs) and not state.finished
     counted = failures <= FEW or state.finished
-    why = why_failed(campaign, state) if failures and counted else []
-    offers = offered(request, state)
+    why = reasons_with_links(campaign, state) if failures and counted else []
+    offers = verbs_for_user(request, state)
     reported = state.reports_deliveries
-    left = sums.open_messages + sums.expired + sums.refused - never_again(one["reason"] for one in why)
+    left = sums.open_messages + sums.expired + sums.refused - count_left_out_of_retry(one["reason"] for one in why)
     context |= {
         "state": state,
         "parts": sums.parts,
         "cut": sums.parts > 0 or any(job.is_parent for job in state.jobs),
-        "cost": accounts.so_far(state.jobs),
+        "cost": accounts.cost_so_far(state.jobs),
         "decided": history.latest_about({Campaign: [campaign.pk], Job: [job.pk for job in state.jobs]}, DECIDED),
         "system": history.SYSTEM,  # its entries already name the actor
-        "means": _("It waits for approval by another person.") if waits else means(state),
-        "numbers": numbers(state, reported),
+        "means": _("It waits for approval by another person.") if waits else state_sentence(state),
+        "numbers": outcome_numbers(state, reported),
         "unreported": sums.accepted > 0 and not reported,
         "verbs": [verb for verb in offers if verb != "retry" or left > 0],
         "nobody_left": "retry" in offers and left <= 0 and failures > 0,
         "failures": failures,
         "reasons": why,
-        "receivers": [] if state.finished else _receivers(state, request.user),
+        "receivers": [] if state.finished else _receivers_that_wait(state, request.user),
         "ways": find_ways(campaign, state, request.user),
-        "remedies": [] if waits else [(one, one.is_offered_to(request.user)) for one in state.remedies],
+        "remedies": [] if waits else [(one, one.is_offered_to(request.user)) for one in state.list_remedies],
     }
     return part, state
 
 
-def _receivers(state: CampaignState, user: Any) -> list[ShownWait]:
+def _receivers_that_wait(state: CampaignState, user: Any) -> list[ShownWait]:
     """Return the receiving domains that wait at the credentials of the campaign's open jobs."""
     logins = {job.credential_id for job in state.jobs if not job.is_done and job.vendor.channel == Vendor.Channel.EMAIL}
     found = deferrals.shown_waits(logins, lambda of: ownership.is_disclosed(of.pk)) if logins else []
     return deferrals.show_waits(found, user)
 
 
-def means(state: CampaignState) -> Any:
+def state_sentence(state: CampaignState) -> Any:
     """Return the campaign's state as a sentence; the page adds the reason."""
     if state.label == labels.PAUSED and not any(job.paused_at for job in state.jobs):
         return HELD
-    return STANDS if state.label == labels.SENDING and state.stands else MEANS.get(state.label, "")
+    return STANDS if state.label == labels.SENDING and state.is_at_rest else MEANS.get(state.label, "")
 
 
-def numbers(state: CampaignState, reported: bool) -> list[tuple[str, str, int, str]]:
+def outcome_numbers(state: CampaignState, reported: bool) -> list[tuple[str, str, int, str]]:
     """Return the relevant numbers as (name, look, number, state of these recipients).
 
     reported: the vendor reports deliveries.
@@ -173,19 +173,19 @@ def numbers(state: CampaignState, reported: bool) -> list[tuple[str, str, int, s
     return [one for one in found if one[2] or one[0] in always]
 
 
-def why_failed(campaign: Campaign, state: CampaignState) -> list[dict[str, Any]]:
+def reasons_with_links(campaign: Campaign, state: CampaignState) -> list[dict[str, Any]]:
     """Return the reasons, each with the address of its recipients."""
     slugs = {label: slug for slug, label in STATES.items()}
-    found = reasons.of_campaign(campaign, channel_of(campaign), state.sums)
+    found = reasons.reasons_of_campaign(campaign, channel_of(campaign), state.sums)
     return [{"reason": one, "slug": slugs[one.state]} for one in found]
 
 
-def never_again(found: Iterable[FailureReason]) -> int:
+def count_left_out_of_retry(found: Iterable[FailureReason]) -> int:
     """Count refused messages that a retry leaves out: unknown recipients, and those who told the vendor to stop."""
     return sum(one.messages for one in found if one.key in reasons.NEVER_AGAIN)
 
 
-def offered(request: HttpRequest, state: CampaignState) -> list[str]:
+def verbs_for_user(request: HttpRequest, state: CampaignState) -> list[str]:
     """Return the legal verbs that the user may use."""
     if not request.user.has_perm("campaigns.change_job"):
         return []
@@ -193,18 +193,18 @@ def offered(request: HttpRequest, state: CampaignState) -> list[str]:
 
 
 @page()
-def failures(request: HttpRequest, campaign_id: int) -> HttpResponse:
+def show_failures(request: HttpRequest, campaign_id: int) -> HttpResponse:
     """Show the failures' reasons of a campaign with too many for polls to count."""
-    campaign = of_user(request, campaign_id)
-    state = campaign_states.of_campaigns([campaign.pk])[campaign.pk]
-    context = {"campaign": campaign, "reasons": why_failed(campaign, state), "most": reasons.MOST}
+    campaign = campaign_of_user(request, campaign_id)
+    state = campaign_states.states_of_campaigns([campaign.pk])[campaign.pk]
+    context = {"campaign": campaign, "reasons": reasons_with_links(campaign, state), "most": reasons.MOST}
     return render(request, "owners/campaign/failures.html", context)
 
 
 @page()
-def parts(request: HttpRequest, campaign_id: int) -> HttpResponse:
+def show_parts(request: HttpRequest, campaign_id: int) -> HttpResponse:
     """Show the parts of a large campaign; for htmx the table alone."""
-    campaign = of_user(request, campaign_id)
+    campaign = campaign_of_user(request, campaign_id)
     mine = Job.objects.filter(parent__isnull=False, parent__campaign=campaign).order_by("first_message")
     shown: list[Any] = list(mine.select_related("vendor").defer("vendor__settings")[: MOST_PARTS + 1])
     sums = progress.progress_of_jobs(shown[:MOST_PARTS])
@@ -221,15 +221,15 @@ def parts(request: HttpRequest, campaign_id: int) -> HttpResponse:
 
 def _states_of(campaign: Campaign, slug: str) -> dict[str, str]:
     """Return the states to choose from, without *Delivered* where no vendor reports it."""
-    state = campaign_states.of_campaigns([campaign.pk])[campaign.pk]
+    state = campaign_states.states_of_campaigns([campaign.pk])[campaign.pk]
     left_out = () if slug == "delivered" or state.reports_deliveries else ("delivered",)
     return {name: label for name, label in STATES.items() if name not in left_out}
 
 
 @page("campaigns.view_message")
-def recipients(request: HttpRequest, campaign_id: int) -> HttpResponse:
+def show_recipients(request: HttpRequest, campaign_id: int) -> HttpResponse:
     """Show the recipients by state and reason, masked for users who may not see them."""
-    campaign = of_user(request, campaign_id)
+    campaign = campaign_of_user(request, campaign_id)
     slug, reason, after = (request.GET.get(name, "") for name in ("state", "reason", "after"))
     cause = request.GET.get("cause", "")
     if (
@@ -239,7 +239,9 @@ def recipients(request: HttpRequest, campaign_id: int) -> HttpResponse:
     ):
         raise Http404
     channel = channel_of(campaign)
-    found = message_rows.page(campaign, channel, STATES.get(slug, ""), reason[:300], int(after or 0), cause)
+    found = message_rows.page_of_recipients(
+        campaign, channel, STATES.get(slug, ""), reason[:300], int(after or 0), cause
+    )
     seen = labels.sees_recipients(request.user)
     for row in found.rows:
         row.shown = labels.recipient(row.recipient, seen)
@@ -253,7 +255,7 @@ def recipients(request: HttpRequest, campaign_id: int) -> HttpResponse:
         "reason": reason,
         "cause": cause,
         "causes": list_causes(),
-        "sentence": reasons.sentence(reason, channel) if reason else "",
+        "sentence": reasons.reason_sentence(reason, channel) if reason else "",
         "states": _states_of(campaign, slug),
         "masked": not seen,
     }

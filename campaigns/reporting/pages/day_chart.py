@@ -70,16 +70,16 @@ class DayChart:
         return datetime.combine(self.days[-1].day, time(), tzinfo=UTC)
 
 
-def of_sponsors(sponsors: Sequence[int] | None) -> DayChart:
+def draw_last_days(sponsors: Sequence[int] | None) -> DayChart:
     """Draw the last days of these sponsors; None: of all."""
     sent = day_counts.sent_by_vendors(sponsors)
     reporting = find_reporting(sent)
-    return chart(day_counts.sum_days(sponsors), sum(sent[vendor] for vendor in reporting))
+    return draw_chart(day_counts.sum_days(sponsors), sum(sent[vendor] for vendor in reporting))
 
 
-def chart(days: Sequence[DaySums], reported: int = 0) -> DayChart:
+def draw_chart(days: Sequence[DaySums], reported: int = 0) -> DayChart:
     """Draw the days; a bar's height is the number of messages sent, or the number reported if larger."""
-    most = max((_top(one) for one in days), default=0)
+    most = max((_bar_height(one) for one in days), default=0)
     if not most:
         return DayChart(days, (), 0, reported)
     scale = scale_to(most)
@@ -98,5 +98,5 @@ def chart(days: Sequence[DaySums], reported: int = 0) -> DayChart:
     return DayChart(days, tuple(bars), most, reported, scale)
 
 
-def _top(one: DaySums) -> int:
+def _bar_height(one: DaySums) -> int:
     return max(one.sent, max(0, one.delivered) + max(0, one.bounced))

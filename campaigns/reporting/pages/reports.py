@@ -22,11 +22,11 @@ WIDTH = 720  # of a drawing
 
 
 @page(LOOK, "campaigns.view_message")
-def download(request: HttpRequest, campaign_id: int, kind: str) -> HttpResponse:
+def download_report(request: HttpRequest, campaign_id: int, kind: str) -> HttpResponse:
     """Download the recipients as csv or xlsx: all, or with ?state=failed those not reached."""
     if kind not in KINDS:
         raise Http404
-    campaign = campaign_page.of_user(request, campaign_id)
+    campaign = campaign_page.campaign_of_user(request, campaign_id)
     states = export.FAILURES if request.GET.get("state") == "failed" else ()
     whole = labels.sees_recipients(request.user)
     # files are in one language, for programs and for teams with several
@@ -36,28 +36,28 @@ def download(request: HttpRequest, campaign_id: int, kind: str) -> HttpResponse:
 
 
 @page()
-def printed(request: HttpRequest, campaign_id: int) -> HttpResponse:
+def show_printable(request: HttpRequest, campaign_id: int) -> HttpResponse:
     """Show a page for printing, also as PDF."""
-    campaign = campaign_page.of_user(request, campaign_id)
-    state = campaign_states.of_campaigns([campaign.pk])[campaign.pk]
-    found = campaign_page.why_failed(campaign, state)
+    campaign = campaign_page.campaign_of_user(request, campaign_id)
+    state = campaign_states.states_of_campaigns([campaign.pk])[campaign.pk]
+    found = campaign_page.reasons_with_links(campaign, state)
     most = max((one["reason"].messages for one in found), default=1)
     for one in found:
         one["width"] = round(WIDTH * one["reason"].messages / most, 1)
     context = {
         "campaign": campaign,
         "state": state,
-        "means": campaign_page.means(state),
-        "segments": segments(state.sums, state.reports_deliveries),
+        "means": campaign_page.state_sentence(state),
+        "segments": outcome_segments(state.sums, state.reports_deliveries),
         "reasons": found,
-        "cost": accounts.so_far(state.jobs),
+        "cost": accounts.cost_so_far(state.jobs),
         "width": WIDTH,
         "at": timezone.localtime(),
     }
     return render(request, "owners/campaign/report.html", context)
 
 
-def segments(sums: Progress, reported: bool) -> list[dict[str, Any]]:
+def outcome_segments(sums: Progress, reported: bool) -> list[dict[str, Any]]:
     """Return the recipients by outcome, each counted once, for a bar and a table.
 
     reported: the vendor reports deliveries.

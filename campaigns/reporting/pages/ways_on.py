@@ -38,16 +38,16 @@ class WayOn:
 def find_ways(campaign: Campaign, state: CampaignState, user: Any) -> list[WayOn]:
     """Return the ways on for this user. Nothing is said twice: a pause that the user may end has its verb already."""
     found = [
-        _approval(campaign, state, user),
-        _pause(campaign, state, user),
-        _receivers(state, user),
-        _doubts(state, user),
-        _halt(state, user),
+        _way_by_approval(campaign, state, user),
+        _way_by_resuming(campaign, state, user),
+        _way_by_receivers(state, user),
+        _way_by_doubts(state, user),
+        _way_by_recovery(state, user),
     ]
     return [one for one in found if one]
 
 
-def _approval(campaign: Campaign, state: CampaignState, user: Any) -> WayOn | None:
+def _way_by_approval(campaign: Campaign, state: CampaignState, user: Any) -> WayOn | None:
     waiting = [
         job.campaign.approval for job in state.jobs if approval_rules.is_undecided(job.campaign) and not state.finished
     ]
@@ -63,7 +63,7 @@ def _approval(campaign: Campaign, state: CampaignState, user: Any) -> WayOn | No
     return WayOn(_("You can approve it."), _("Look at it and decide"), page)
 
 
-def _pause(campaign: Campaign, state: CampaignState, user: Any) -> WayOn | None:
+def _way_by_resuming(campaign: Campaign, state: CampaignState, user: Any) -> WayOn | None:
     paused = [
         job for job in state.jobs if job.paused_at and not job.is_done and not approval_rules.is_barred(job.campaign)
     ]
@@ -72,7 +72,7 @@ def _pause(campaign: Campaign, state: CampaignState, user: Any) -> WayOn | None:
     return WayOn(name_users(campaign.sponsor_id, CHANGE, _("%(names)s can let it go on.")))
 
 
-def _receivers(state: CampaignState, user: Any) -> WayOn | None:
+def _way_by_receivers(state: CampaignState, user: Any) -> WayOn | None:
     if not any(getattr(job, "paused_receivers", "") for job in state.jobs if not job.is_done):
         return None
     if user.is_staff and user.has_perm(RECEIVERS):
@@ -81,7 +81,7 @@ def _receivers(state: CampaignState, user: Any) -> WayOn | None:
     return WayOn(_("Ask whoever runs mailhub to resume the mail to this provider."))
 
 
-def _doubts(state: CampaignState, user: Any) -> WayOn | None:
+def _way_by_doubts(state: CampaignState, user: Any) -> WayOn | None:
     many = state.sums.in_doubt
     if not many:
         return None
@@ -98,7 +98,7 @@ def _doubts(state: CampaignState, user: Any) -> WayOn | None:
     return WayOn(said % {"shown": labels.number(many)})
 
 
-def _halt(state: CampaignState, user: Any) -> WayOn | None:
+def _way_by_recovery(state: CampaignState, user: Any) -> WayOn | None:
     if not any(job.forecast.halted for job in state.jobs):
         return None
     if user.is_staff and user.has_perms(RECOVER):

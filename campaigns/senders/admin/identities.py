@@ -146,13 +146,13 @@ class TopicAdmin(OfTheirSponsors):
 
     @admin.action(description=gettext_lazy("Archive: no new campaign can name them"), permissions=["change"])
     def archive(self, request: HttpRequest, rows: QuerySet[Topic]) -> TemplateResponse | None:
-        return self._archive(request, rows, "archive")
+        return self._ask_and_archive(request, rows, "archive")
 
     @admin.action(description=gettext_lazy("Restore: campaigns can name them again"), permissions=["change"])
     def restore(self, request: HttpRequest, rows: QuerySet[Topic]) -> TemplateResponse | None:
-        return self._archive(request, rows, "restore")
+        return self._ask_and_archive(request, rows, "restore")
 
-    def _archive(self, request: HttpRequest, rows: QuerySet[Topic], action: str) -> TemplateResponse | None:
+    def _ask_and_archive(self, request: HttpRequest, rows: QuerySet[Topic], action: str) -> TemplateResponse | None:
         """Ask first; once confirmed, archive the topics shown. A second press changes nothing."""
         archived = action == "archive"
         meant = list(rows.filter(archived_at__isnull=archived))
@@ -206,7 +206,7 @@ class EntitlementAdmin(OfTheirSponsors):
         if change:
             entitlements.set_urgent(obj, obj.urgent)
             return
-        granted, _ = entitlements.grant(obj.sponsor, obj.vendor, obj.credential, obj.urgent)
+        granted, _ = entitlements.grant_entitlement(obj.sponsor, obj.vendor, obj.credential, obj.urgent)
         obj.pk = granted.pk
 
 

@@ -68,10 +68,10 @@ class SponsorQuotaAdmin(OfTheirSponsors):
         return field
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return super().has_change_permission(request, obj) and (obj is None or _governs(request.user, obj))
+        return super().has_change_permission(request, obj) and (obj is None or _governs_quota(request.user, obj))
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return super().has_delete_permission(request, obj) and (obj is None or _governs(request.user, obj))
+        return super().has_delete_permission(request, obj) and (obj is None or _governs_quota(request.user, obj))
 
     @admin.display(description=gettext_lazy("allowed"))
     def most_of(self, row: SponsorQuota) -> str:
@@ -86,7 +86,7 @@ class SponsorQuotaAdmin(OfTheirSponsors):
         return badge(text, "bad" if use.percent >= 100 else "warn") if use.warns else text
 
 
-def _governs(user: Any, row: SponsorQuota) -> bool:
+def _governs_quota(user: Any, row: SponsorQuota) -> bool:
     if row.vendor_id is None:
         return owned_vendors(user) is None
     return owns_vendor(user, row.vendor_id)

@@ -51,7 +51,7 @@ def list_topics(request: HttpRequest) -> dict[str, Any]:
 )
 def archive_topic(request: HttpRequest, topic: str) -> dict[str, Any]:
     """New requests cannot name it. Accepted ones are unchanged, and recipients can still unsubscribe from it."""
-    return _archived(request, topic, True)
+    return _archive_and_show(request, topic, True)
 
 
 @router.post(
@@ -62,10 +62,10 @@ def archive_topic(request: HttpRequest, topic: str) -> dict[str, Any]:
 )
 def restore_topic(request: HttpRequest, topic: str) -> dict[str, Any]:
     """Repeats change nothing."""
-    return _archived(request, topic, False)
+    return _archive_and_show(request, topic, False)
 
 
-def _archived(request: HttpRequest, name: str, archived: bool) -> dict[str, Any]:
+def _archive_and_show(request: HttpRequest, name: str, archived: bool) -> dict[str, Any]:
     caller: Caller = request.auth  # type: ignore[attr-defined]
     if caller.test:
         raise Problem("forbidden", "A test key may name topics, and not change them: live keys name them, too.")

@@ -15,7 +15,7 @@ from campaigns.doors.front.keys import Caller, Key
 from campaigns.doors.front.schemas import ProblemOut
 from campaigns.doors.front.vendor_cache import VendorSnapshot, vendor_cache
 from campaigns.models import Identity
-from campaigns.reporting.api.forecasts import as_text, condition_facts, forecasts
+from campaigns.reporting.api.forecasts import condition_facts, forecasts, iso_utc
 from campaigns.senders.api.vendor_schemas import IdentitiesOut, ServicesOut
 from campaigns.senders.refused_senders import RefusedSender, find_refused
 from vendors import health
@@ -38,7 +38,7 @@ def list_services(request: HttpRequest) -> dict[str, Any]:
     answers, and only your own messages count as waiting."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
     mine = vendor_cache.offered_to(caller.sponsor_id).vendors.values()
-    return {"data": [_facts(vendor, caller) for vendor in mine if vendor.sandbox or not caller.test]}
+    return {"data": [_vendor_facts(vendor, caller) for vendor in mine if vendor.sandbox or not caller.test]}
 
 
 @router.get(
@@ -53,10 +53,10 @@ def list_identities(request: HttpRequest) -> dict[str, Any]:
     caller: Caller = request.auth  # type: ignore[attr-defined]
     rows = vendor_cache.offered_to(caller.sponsor_id).identities.values()
     refused = find_refused([row.pk for row in rows])
-    return {"data": [_identity(row, refused.get(row.pk)) for row in rows]}
+    return {"data": [_identity_facts(row, refused.get(row.pk)) for row in rows]}
 
 
-def _identity(row: Identity, refused: RefusedSender | None) -> dict[str, Any]:
+def _identity_facts(row: Identity, refused: RefusedSender | None) -> dict[str, Any]:
     return {
         "name": row.name,
         "channel": row.channel,
@@ -68,16 +68,16 @@ def _identity(row: Identity, refused: RefusedSender | None) -> dict[str, Any]:
         "signed": bool(row.dkim_selector),
         "refused": refused
         and {
-            "since": as_text(refused.since),
+            "since": iso_utc(refused.since),
             "campaigns": refused.campaigns,
             "reason": str(refused.reason),
         },
     }
 
 
-def _facts(vendor: VendorSnapshot, caller: Caller) -> dict[str, Any]:
+def _vendor_facts(vendor: VendorSnapshot, caller: Caller) -> dict[str, Any]:
     status = health.health_store(settings.REDIS_URL).look(vendor.id, vendor.policy)
-    condition = forecasts.condition(vendor)
+    condition = forecasts.condition_of(vendor)
     wait = status.seconds if status.seconds and vendor.paused is None else vendor.policy.retry_after
     accepting = vendor.paused is None and status.accepting and condition.kind in CALLABLE
     good, bad, ratio = status.good, status.bad, status.ratio

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 
 from campaigns.senders.deliverability.dns_questions import DnsQuestions, IpAddress
-from campaigns.senders.deliverability.findings import MISSING, NOT_KNOWN, OK, WRONG, DnsEntry, Finding, listed
+from campaigns.senders.deliverability.findings import MISSING, NOT_KNOWN, OK, WRONG, DnsEntry, Finding, join_with_and
 from vendors.said import Said, gettext_noop
 
 HOST = "HOST_THAT_TAKES_ITS_MAIL."
@@ -19,16 +19,16 @@ INSIDE = [
 ]
 
 
-def check(dns: DnsQuestions, domain: str, what: str) -> Finding:
+def check_arrivals(dns: DnsQuestions, domain: str, what: str) -> Finding:
     """Check a domain's MX records. what: the mail that arrives there, such as "answers". Raises NoDnsAnswer."""
-    about = about_mx(what)
+    about = mx_title(what)
     enter = DnsEntry(domain, "MX", f"10 {HOST}")
-    answer = dns.exchangers(domain)
+    answer = dns.mx_records(domain)
     if not answer.values:
-        if reached(dns, domain):
+        if is_reached(dns, domain):
             form = gettext_noop("%(mails)s go to the address of %(domain)s, since it has no MX record")
             return Finding(about, OK, Said(form, mails=what, domain=domain))
-        none = Said(gettext_noop("%(why)s, and no address"), why=answer.nothing("MX"))
+        none = Said(gettext_noop("%(why)s, and no address"), why=answer.nothing_sentence("MX"))
         return Finding(about, MISSING, Said(NOWHERE, mails=what, why=none), enter)
     ranked = sorted(answer.values, key=lambda value: int(value.split()[0]))
     hosts = [value.split()[-1].rstrip(".") for value in ranked]
@@ -37,11 +37,11 @@ def check(dns: DnsQuestions, domain: str, what: str) -> Finding:
         return Finding(about, WRONG, Said(NOWHERE, mails=what, why=none), enter)
     if typed := [host for host in hosts if _is_address(host)]:
         form = gettext_noop("an MX record must name a host, and %(hosts)s is an address: servers do not send to it")
-        return Finding(about, WRONG, Said(form, hosts=listed(typed)), enter)
-    dead = [host for host in hosts if not reached(dns, host)]
+        return Finding(about, WRONG, Said(form, hosts=join_with_and(typed)), enter)
+    dead = [host for host in hosts if not is_reached(dns, host)]
     if len(dead) == len(hosts):
         return Finding(about, WRONG, Said(NOWHERE, mails=what, why=_no_address(dead)), enter)
-    good = listed(host for host in hosts if host not in dead)
+    good = join_with_and(host for host in hosts if host not in dead)
     if not dead:
         return Finding(about, OK, Said(gettext_noop("%(mails)s go to %(hosts)s"), mails=what, hosts=good))
     form = gettext_noop("%(mails)s go to %(hosts)s; but %(why)s")
@@ -54,10 +54,10 @@ NOWHERE = gettext_noop("%(mails)s arrive nowhere: %(why)s")
 def _no_address(hosts: list[str]) -> Said:
     one = gettext_noop("%(hosts)s has no address that is reached from outside")
     several = gettext_noop("%(hosts)s have no address that is reached from outside")
-    return Said(one if len(hosts) == 1 else several, hosts=listed(hosts))
+    return Said(one if len(hosts) == 1 else several, hosts=join_with_and(hosts))
 
 
-def unsubscribing(dns: DnsQuestions) -> Finding:
+def check_unsubscribing(dns: DnsQuestions) -> Finding:
     """Check that mails have an unsubscribe link that works. Raises NoDnsAnswer."""
     about, url = Said(gettext_noop("unsubscribe")), settings.PUBLIC_URL
     if not url:
@@ -69,13 +69,13 @@ def unsubscribing(dns: DnsQuestions) -> Finding:
     if not url.startswith("https:"):
         form = gettext_noop("PUBLIC_URL is %(url)s: recipients cannot reach it, and one click needs https")
         return Finding(about, WRONG, Said(form, url=url))
-    if not (_is_address(host) or reached(dns, host)):
+    if not (_is_address(host) or is_reached(dns, host)):
         why = Said(gettext_noop("%(why)s, so no link of a mail works"), why=_no_address([host]))
         return Finding(about, MISSING, why, DnsEntry(host, "A", "ADDRESS_OF_THIS_INSTALLATION"))
     return Finding(about, OK, Said(gettext_noop("links lead to %(url)s"), url=url))
 
 
-def bounces(return_path: str, verp: bool, command: str) -> Finding:
+def check_bounces(return_path: str, verp: bool, command: str) -> Finding:
     """Check that bounces reach mailhub. command: directs them here."""
     about = Said(gettext_noop("bounces"))
     if not verp:
@@ -87,7 +87,7 @@ def bounces(return_path: str, verp: bool, command: str) -> Finding:
             "they come back to mailhub, which takes none: set BOUNCE_RECEIVER or BOUNCE_MAILBOX for all processes"
         )
         return Finding(about, WRONG, Said(none))
-    return Finding(about, OK, Said(gettext_noop("they come back to mailhub, by %(hosts)s"), hosts=listed(doors)))
+    return Finding(about, OK, Said(gettext_noop("they come back to mailhub, by %(hosts)s"), hosts=join_with_and(doors)))
 
 
 ANSWERS, BOUNCES = Said(gettext_noop("answers")), Said(gettext_noop("bounces"))
@@ -99,16 +99,16 @@ ABOUT: dict[str, Said] = {
 }
 
 
-def about_mx(what: str) -> str:
+def mx_title(what: str) -> str:
     return ABOUT[what]
 
 
-def reached(dns: DnsQuestions, host: str) -> bool:
+def is_reached(dns: DnsQuestions, host: str) -> bool:
     """Return whether the host has an address outside private networks. Raises NoDnsAnswer."""
-    return any(not _inside(address) for address in dns.addresses(host))
+    return any(not _is_inside(address) for address in dns.host_addresses(host))
 
 
-def _inside(address: IpAddress) -> bool:
+def _is_inside(address: IpAddress) -> bool:
     if address.is_loopback or address.is_link_local or address.is_unspecified:
         return True
     return any(address in network for network in INSIDE if network.version == address.version)

@@ -37,7 +37,7 @@ class DnsAnswer:
     values: tuple[str, ...] = ()
     exists: bool = True
 
-    def nothing(self, kind: str) -> str:
+    def nothing_sentence(self, kind: str) -> str:
         """Return a sentence for an answer without values."""
         none = gettext_noop("%(domain)s has no %(kind)s record")
         return Said(
@@ -52,31 +52,31 @@ class DnsQuestions:
     _known: dict[tuple[str, str], DnsAnswer] = field(default_factory=dict)
     _end: float = 0.0
 
-    def texts(self, name: str) -> DnsAnswer:
-        return self._ask(name, "TXT")
+    def txt_records(self, name: str) -> DnsAnswer:
+        return self._ask_cached(name, "TXT")
 
-    def exchangers(self, name: str) -> DnsAnswer:
-        return self._ask(name, "MX")
+    def mx_records(self, name: str) -> DnsAnswer:
+        return self._ask_cached(name, "MX")
 
-    def addresses(self, name: str) -> list[IpAddress]:
+    def host_addresses(self, name: str) -> list[IpAddress]:
         """Return the IPv4 and IPv6 addresses of a name."""
-        found = [*self._ask(name, "A").values, *self._ask(name, "AAAA").values]
+        found = [*self._ask_cached(name, "A").values, *self._ask_cached(name, "AAAA").values]
         return [ipaddress.ip_address(one) for one in found]
 
-    def _ask(self, name: str, kind: str) -> DnsAnswer:
+    def _ask_cached(self, name: str, kind: str) -> DnsAnswer:
         name = name.rstrip(".").lower()
         if (name, kind) not in self._known:
-            self._known[name, kind] = self._asked(name, kind)
+            self._known[name, kind] = self._ask_resolver(name, kind)
         return self._known[name, kind]
 
-    def _asked(self, name: str, kind: str) -> DnsAnswer:
+    def _ask_resolver(self, name: str, kind: str) -> DnsAnswer:
         now = time.monotonic()
         self._end = self._end or now + ALL
         if now >= self._end:
             raise NoDnsAnswer(Said(TOO_LONG, kind=kind, domain=name, seconds=ALL))
         try:
             wanted = dns.name.from_text(f"{name}.")
-            found = _resolver().resolve(wanted, kind, lifetime=min(EACH, self._end - now), search=False)
+            found = _make_resolver().resolve(wanted, kind, lifetime=min(EACH, self._end - now), search=False)
         except dns.resolver.NXDOMAIN:
             return DnsAnswer(name, exists=False)
         except dns.resolver.NoAnswer:
@@ -89,10 +89,10 @@ class DnsQuestions:
             raise NoDnsAnswer(Said(gettext_noop("this machine names no DNS server: set DNS_SERVERS"))) from None
         except (dns.exception.DNSException, UnicodeError):  # not a valid name: too long, or with an empty label
             return DnsAnswer(name, exists=False)
-        return DnsAnswer(name, tuple(_text(one) for one in found))
+        return DnsAnswer(name, tuple(_record_text(one) for one in found))
 
 
-def _resolver() -> dns.resolver.Resolver:
+def _make_resolver() -> dns.resolver.Resolver:
     if not settings.DNS_SERVERS:
         return dns.resolver.Resolver()
     found = dns.resolver.Resolver(configure=False)
@@ -100,7 +100,7 @@ def _resolver() -> dns.resolver.Resolver:
     return found
 
 
-def _text(record: object) -> str:
+def _record_text(record: object) -> str:
     """Return a record as text; the parts of a TXT are joined (RFC 7208, 3.3; RFC 6376, 3.6.2.2)."""
     parts: tuple[bytes, ...] | None = getattr(record, "strings", None)
     return b"".join(parts).decode("utf-8", "replace") if parts is not None else str(record)

@@ -32,7 +32,7 @@ class DnsEntry:
     value: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "value", shown(self.value))
+        object.__setattr__(self, "value", escape_for_terminal(self.value))
 
     def __str__(self) -> str:
         return f"{self.name} {self.type} {self.value}"
@@ -51,9 +51,9 @@ class Finding:
     enter: DnsEntry | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sentence", shown(self.sentence))
+        object.__setattr__(self, "sentence", escape_for_terminal(self.sentence))
 
-    def facts(self) -> dict[str, Any]:
+    def finding_facts(self) -> dict[str, Any]:
         return {
             "about": self.about,
             "status": self.status,
@@ -62,16 +62,17 @@ class Finding:
         }
 
 
-def shown(text: str) -> str:
+def escape_for_terminal(text: str) -> str:
     """Escape characters that a terminal would obey: anybody may write anything into the DNS."""
     if isinstance(text, Said):
         return Said(
-            text.form, **{name: shown(one) if isinstance(one, str) else one for name, one in text.values.items()}
+            text.form,
+            **{name: escape_for_terminal(one) if isinstance(one, str) else one for name, one in text.values.items()},
         )
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
-def tags(text: str) -> dict[str, str]:
+def parse_tags(text: str) -> dict[str, str]:
     """Parse the tags of a DKIM or DMARC record, in order. Raises ValueError with the fault."""
     found: dict[str, str] = {}
     for part in text.rstrip("; \t").split(";"):
@@ -84,12 +85,12 @@ def tags(text: str) -> dict[str, str]:
     return found
 
 
-def about_domain(domain: str, faults: Iterable[str]) -> Said:
+def faults_of_domain(domain: str, faults: Iterable[str]) -> Said:
     """Return the faults of a name's record, after the name."""
     return Said("%(domain)s: %(faults)s", domain=domain, faults=Said.join_parts("; ", faults))
 
 
-def listed(values: Iterable[str]) -> str:
+def join_with_and(values: Iterable[str]) -> str:
     """Join values as "A, B and C"."""
     *firsts, last = values
     return (

@@ -16,8 +16,8 @@ from campaigns.senders.deliverability.findings import (
     WRONG,
     DnsEntry,
     Finding,
-    about_domain,
-    listed,
+    faults_of_domain,
+    join_with_and,
 )
 from vendors.said import Said, gettext_noop
 
@@ -69,22 +69,22 @@ class SpfReader:
     included: set[str] = field(default_factory=set)
     reading: set[str] = field(default_factory=set)
 
-    def terms(self, domain: str, record: str) -> list[SpfTerm]:
+    def read_terms(self, domain: str, record: str) -> list[SpfTerm]:
         """Return the terms of this record of the domain. Raises NoDnsAnswer."""
         self.reading.add(domain.lower())
         try:
-            return self._terms(domain, record)
+            return self._terms_of_record(domain, record)
         finally:
             self.reading.discard(domain.lower())
 
-    def _terms(self, domain: str, record: str) -> list[SpfTerm]:
+    def _terms_of_record(self, domain: str, record: str) -> list[SpfTerm]:
         found: list[SpfTerm] = []
         redirect = ""
         for word in _RECORD.sub("", record).split():
             if mechanism := _MECHANISM.fullmatch(word):
-                term = self._term(domain, mechanism[1] or "+", mechanism[2].lower(), mechanism[3])
+                term = self._term_of_mechanism(domain, mechanism[1] or "+", mechanism[2].lower(), mechanism[3])
                 if term is None:
-                    self._fault(MALFORMED, domain=f"{domain}: {word[:LONGEST]!r}")
+                    self._note_fault(MALFORMED, domain=f"{domain}: {word[:LONGEST]!r}")
                     continue
                 found.append(term)
                 if term.networks is EVERYTHING:
@@ -92,19 +92,19 @@ class SpfReader:
             elif modifier := _MODIFIER.fullmatch(word):
                 redirect = modifier[2] if modifier[1].lower() == "redirect" else redirect
             else:
-                self._fault(gettext_noop("%(domain)s is no term of SPF"), domain=f"{domain}: {word[:LONGEST]!r}")
-        return [*found, *(self._other(redirect, "redirect") or ())] if redirect else found
+                self._note_fault(gettext_noop("%(domain)s is no term of SPF"), domain=f"{domain}: {word[:LONGEST]!r}")
+        return [*found, *(self._included_terms(redirect, "redirect") or ())] if redirect else found
 
-    def _term(self, domain: str, qualifier: str, name: str, value: str) -> SpfTerm | None:
+    def _term_of_mechanism(self, domain: str, qualifier: str, name: str, value: str) -> SpfTerm | None:
         """Return a mechanism's term, or None if it is malformed."""
         match name:
             case "all":
                 return None if value else SpfTerm(qualifier, EVERYTHING)
             case "ip4" | "ip6":
-                network = _network(value, int(name[2]))
+                network = _parse_network(value, int(name[2]))
                 return SpfTerm(qualifier, (network,)) if network else None
             case "include":
-                nested = self._other(value, "include") if value else None
+                nested = self._included_terms(value, "include") if value else None
                 return SpfTerm(qualifier, None if nested is None else (), nested) if value else None
         parts = _HOST.fullmatch(value)
         if parts is None or (name == "exists" and not value):
@@ -112,9 +112,9 @@ class SpfReader:
         host = parts[1] or domain
         if not self._may_look_up() or name in ("exists", "ptr") or "%" in host:
             return SpfTerm(qualifier, None)
-        return SpfTerm(qualifier, tuple(_around(one, parts[2], parts[3]) for one in self._hosts(name, host)))
+        return SpfTerm(qualifier, tuple(_network_around(one, parts[2], parts[3]) for one in self._host_ips(name, host)))
 
-    def _fault(self, form: str, **values: str) -> None:
+    def _note_fault(self, form: str, **values: str) -> None:
         if len(self.faults) < FAULTS:
             self.faults.append(Said(form, **values))
 
@@ -122,38 +122,38 @@ class SpfReader:
         self.look_ups += 1
         return self.look_ups <= READ
 
-    def _other(self, domain: str, word: str) -> list[SpfTerm] | None:
+    def _included_terms(self, domain: str, word: str) -> list[SpfTerm] | None:
         """Return the terms of another domain's record, or None if they cannot be known."""
         if not self._may_look_up() or "%" in domain:
             return None
         self.included.add(domain.lower())
         if domain.lower() in self.reading:
             back = gettext_noop("%(word)s of %(domain)s, whose record leads back to itself")
-            self._fault(back, word=word, domain=domain)
+            self._note_fault(back, word=word, domain=domain)
             return None
         records = records_of(self.dns, domain)
         if len(records) == 1:
-            return self.terms(domain, records[0])
-        self.void += not self.dns.texts(domain).values
-        self._fault(SEVERAL if records else NONE, word=word, domain=domain)
+            return self.read_terms(domain, records[0])
+        self.void += not self.dns.txt_records(domain).values
+        self._note_fault(SEVERAL if records else NONE, word=word, domain=domain)
         return None
 
-    def _hosts(self, name: str, host: str) -> Iterator[IpAddress]:
+    def _host_ips(self, name: str, host: str) -> Iterator[IpAddress]:
         if name == "a":
             hosts = [host]
         else:
-            hosts = [value.split()[-1] for value in self.dns.exchangers(host).values]
+            hosts = [value.split()[-1] for value in self.dns.mx_records(host).values]
             self.void += not hosts
             if len(hosts) > EXCHANGERS:
                 many = gettext_noop("mx of %(domain)s, which has more than %(count)s MX records")
-                self._fault(many, domain=host, count=str(EXCHANGERS))
+                self._note_fault(many, domain=host, count=str(EXCHANGERS))
         for one in hosts[:EXCHANGERS]:
-            found = self.dns.addresses(one)
+            found = self.dns.host_addresses(one)
             self.void += not found and name == "a"
             yield from found
 
 
-def _network(value: str, version: int) -> IpNetwork | None:
+def _parse_network(value: str, version: int) -> IpNetwork | None:
     try:
         network = ipaddress.ip_network(value, strict=False)
     except ValueError:
@@ -161,7 +161,7 @@ def _network(value: str, version: int) -> IpNetwork | None:
     return network if network.version == version else None
 
 
-def _around(address: IpAddress, four: str | None, six: str | None) -> IpNetwork:
+def _network_around(address: IpAddress, four: str | None, six: str | None) -> IpNetwork:
     """Return the address's network with this number of bits."""
     bits = four if address.version == 4 else six
     most = address.max_prefixlen
@@ -169,14 +169,14 @@ def _around(address: IpAddress, four: str | None, six: str | None) -> IpNetwork:
 
 
 def records_of(dns: DnsQuestions, domain: str) -> list[str]:
-    return [text for text in dns.texts(domain).values if _RECORD.match(text)]
+    return [text for text in dns.txt_records(domain).values if _RECORD.match(text)]
 
 
-def allows(terms: Sequence[SpfTerm], address: IpAddress) -> bool | None:
+def allows_address(terms: Sequence[SpfTerm], address: IpAddress) -> bool | None:
     """Return whether a mail from this address passes; None if that cannot be known."""
     unsure = False
     for term in terms:
-        inner = False if term.nested is None else allows(term.nested, address)
+        inner = False if term.nested is None else allows_address(term.nested, address)
         if inner is None or term.networks is None:
             unsure = True
         elif inner or any(address in one for one in term.networks if one.version == address.version):
@@ -197,12 +197,12 @@ class Outgoing:
     typed: bool
 
 
-def check(dns: DnsQuestions, domain: str, outgoing: Sequence[Outgoing]) -> Iterator[Finding]:
+def check_spf(dns: DnsQuestions, domain: str, outgoing: Sequence[Outgoing]) -> Iterator[Finding]:
     """Check the record of the return path's domain. Raises NoDnsAnswer."""
     records = records_of(dns, domain)
     if not records:
         none = gettext_noop("%(domain)s, the domain of the return path, has no TXT record that begins with v=spf1")
-        yield Finding("SPF", MISSING, Said(none, domain=domain), _entry(domain, "v=spf1 ~all", outgoing))
+        yield Finding("SPF", MISSING, Said(none, domain=domain), _spf_entry(domain, "v=spf1 ~all", outgoing))
         return
     if len(records) > 1:
         many = gettext_noop(
@@ -211,16 +211,16 @@ def check(dns: DnsQuestions, domain: str, outgoing: Sequence[Outgoing]) -> Itera
         yield Finding("SPF", WRONG, Said(many, domain=domain, count=str(len(records))))
         return
     reader = SpfReader(dns)
-    terms = reader.terms(domain, records[0])
-    if faults := [*reader.faults, *_too_much(reader, terms)]:
-        yield Finding("SPF", WRONG, about_domain(domain, faults))
+    terms = reader.read_terms(domain, records[0])
+    if faults := [*reader.faults, *_excess_faults(reader, terms)]:
+        yield Finding("SPF", WRONG, faults_of_domain(domain, faults))
         return
     one = gettext_noop("%(domain)s has one record, which needs %(count)s of %(most)s look-ups")
     yield Finding("SPF", OK, Said(one, domain=domain, count=str(reader.look_ups), most=str(LOOK_UPS)))
-    yield _of_relay(domain, records[0], reader.included, terms, outgoing)
+    yield _check_relay(domain, records[0], reader.included, terms, outgoing)
 
 
-def _too_much(reader: SpfReader, terms: Sequence[SpfTerm]) -> Iterator[str]:
+def _excess_faults(reader: SpfReader, terms: Sequence[SpfTerm]) -> Iterator[str]:
     if any(term.networks is EVERYTHING and term.qualifier == "+" for term in terms):
         yield Said(gettext_noop("it allows everybody (+all)"))
     if reader.look_ups > LOOK_UPS:
@@ -233,25 +233,25 @@ def _too_much(reader: SpfReader, terms: Sequence[SpfTerm]) -> Iterator[str]:
         yield Said(void, count=str(reader.void), most=str(VOID))
 
 
-def _of_relay(
+def _check_relay(
     domain: str, record: str, included: set[str], terms: Sequence[SpfTerm], outgoing: Sequence[Outgoing]
 ) -> Finding:
     """Check that the record allows the relay's addresses."""
 
-    def passes(one: Outgoing) -> bool:
+    def does_pass(one: Outgoing) -> bool:
         if one.mechanism.startswith("include:"):
             return one.name in included
-        return bool(one.addresses) and all(allows(terms, address) for address in one.addresses)
+        return bool(one.addresses) and all(allows_address(terms, address) for address in one.addresses)
 
     typed = [one for one in outgoing if one.typed]
-    refused = [one for one in typed if not passes(one)]
+    refused = [one for one in typed if not does_pass(one)]
     if refused:
         form = gettext_noop("%(domain)s does not allow %(hosts)s, from where the relay sends")
-        why = Said(form, domain=domain, hosts=listed(one.name for one in refused))
-        return Finding(AND_RELAY, WRONG, why, _entry(domain, record, refused))
-    if typed or (outgoing and all(map(passes, outgoing))):
+        why = Said(form, domain=domain, hosts=join_with_and(one.name for one in refused))
+        return Finding(AND_RELAY, WRONG, why, _spf_entry(domain, record, refused))
+    if typed or (outgoing and all(map(does_pass, outgoing))):
         names = [one.name for one in typed or outgoing]
-        allowed = Said(gettext_noop("%(domain)s allows %(hosts)s"), domain=domain, hosts=listed(names))
+        allowed = Said(gettext_noop("%(domain)s allows %(hosts)s"), domain=domain, hosts=join_with_and(names))
         return Finding(AND_RELAY, OK, allowed)
     unknown = gettext_noop(
         "from which addresses the relay sends only its operator knows: ask, and say --sends-from ADDRESS_OR_NAME"
@@ -262,7 +262,7 @@ def _of_relay(
 AND_RELAY = Said(gettext_noop("SPF and relay"))
 
 
-def _entry(domain: str, record: str, missing: Sequence[Outgoing]) -> DnsEntry:
+def _spf_entry(domain: str, record: str, missing: Sequence[Outgoing]) -> DnsEntry:
     """Return the record with the missing mechanisms added before its last word."""
     last = _LAST.search(record)
     head = record[: last.start()] if last else record

@@ -64,19 +64,19 @@ def admit_all(cursor: Any, works: Sequence[NewWork], is_counted: bool = False) -
     if not with_quotas:
         return [None] * len(works)
     book = _book_of(cursor, with_quotas, works)
-    return [_admitted(cursor, book, one, is_counted) for one in works]
+    return [_admit_work(cursor, book, one, is_counted) for one in works]
 
 
-def _admitted(cursor: Any, book: QuotaBook, work: NewWork, is_counted: bool) -> QuotaRefusal | None:
-    refusal = book.find_refusal(work, is_counted)
+def _admit_work(cursor: Any, book: QuotaBook, work: NewWork, is_counted: bool) -> QuotaRefusal | None:
+    refusal = book.refusal_of_work(work, is_counted)
     if refusal is None:
         if not is_counted:
-            book.add(work)
-        _warn(cursor, book.uses_of(work))
+            book.add_work(work)
+        _warn_once(cursor, book.uses_of(work))
     return refusal
 
 
-def _warn(cursor: Any, uses: Iterable[QuotaUse]) -> None:
+def _warn_once(cursor: Any, uses: Iterable[QuotaUse]) -> None:
     """Log the nearly used quotas, each once in its present period."""
     today = timezone.now().date()
     found = {
@@ -95,10 +95,10 @@ def warn_of(sponsor_id: int) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(TURNS, {"sponsors": [sponsor_id]})
         if quotas := read_quotas(cursor, [sponsor_id]):
-            _warn(cursor, read_book(cursor, quotas, timezone.now()).find_uses())
+            _warn_once(cursor, read_book(cursor, quotas, timezone.now()).find_uses())
 
 
-def foresee(works: Sequence[NewWork]) -> list[QuotaRefusal | QuotaUse]:
+def foresee_answers(works: Sequence[NewWork]) -> list[QuotaRefusal | QuotaUse]:
     """Return the quotas' answer to each of these if it came alone: a refusal, or a quota nearly used by it."""
     with connection.cursor() as cursor:
         quotas = read_quotas(cursor, {one.sponsor_id for one in works})
@@ -107,10 +107,10 @@ def foresee(works: Sequence[NewWork]) -> list[QuotaRefusal | QuotaUse]:
         found: list[QuotaRefusal | QuotaUse] = []
         for work in works:
             book = read_book(cursor, quotas, timezone.now(), [work[:3]])
-            if refusal := book.find_refusal(work):
+            if refusal := book.refusal_of_work(work):
                 found.append(refusal)
                 continue
-            book.add(work)
+            book.add_work(work)
             found += [use for use in book.uses_of(work) if use.warns]
         return found
 
@@ -132,9 +132,9 @@ def find_warned() -> list[QuotaUse]:
     return [use for use in uses.values() if use.warns and use.quota.warned_on == use.started_on]
 
 
-def find_refusal(work: NewWork) -> QuotaRefusal | None:
+def find_quota_refusal(work: NewWork) -> QuotaRefusal | None:
     """Return the reason to refuse the work now, or None. Locks nothing."""
-    return next((one for one in foresee([work]) if isinstance(one, QuotaRefusal)), None)
+    return next((one for one in foresee_answers([work]) if isinstance(one, QuotaRefusal)), None)
 
 
 def find_held(job_ids: Collection[int], now: datetime | None = None) -> dict[int, QuotaRefusal]:
@@ -154,7 +154,7 @@ def take_turns(job_ids: Collection[int]) -> None:
         cursor.execute(TURNS_OF_JOBS, {"jobs": list(job_ids)})
 
 
-def hold_back(job_ids: Collection[int], now: datetime | None = None) -> list[int]:
+def hold_jobs_back(job_ids: Collection[int], now: datetime | None = None) -> list[int]:
     """Return which of these jobs a quota holds, oldest first, in the transaction that locked and dispatches the others.
 
     Takes four statements for any number of jobs; one if no sponsor has quotas.
@@ -185,15 +185,15 @@ class VendorQuotas:
         if self._book is None or not messages:
             return ""
         work = NewWork(self._sponsor, credential.vendor_id, credential.pk, messages, self._book.now)
-        if refusal := self._book.find_refusal(work, dispatches=True):
+        if refusal := self._book.refusal_of_work(work, dispatches=True):
             return refusal.sentence
-        self._book.add(work)
+        self._book.add_work(work)
         with connection.cursor() as cursor:
-            _warn(cursor, self._book.uses_of(work))
+            _warn_once(cursor, self._book.uses_of(work))
         return ""
 
 
-def open_moves(sponsor_id: int, to: Sequence[tuple[int, int]]) -> VendorQuotas:
+def open_vendor_quotas(sponsor_id: int, to: Sequence[tuple[int, int]]) -> VendorQuotas:
     """Return the quotas for moves of a sponsor's dispatched work, in the transaction that has locked the jobs.
 
     Later decisions about the sponsor wait for its end. to: vendors, each with a credential.
@@ -221,7 +221,7 @@ def refuse_moves(asked: Sequence[tuple[int, int, int, int]]) -> list[str]:
     with connection.cursor() as cursor:
         quotas = [one for one in read_quotas(cursor, {of for of, *_ in asked}) if one.vendor_id is not None]
         book = read_book(cursor, quotas, now, [one[:3] for one in works]) if quotas else None
-    refusals = [book.find_refusal(one, dispatches=True) if book else None for one in works]
+    refusals = [book.refusal_of_work(one, dispatches=True) if book else None for one in works]
     return [one.sentence if one else "" for one in refusals]
 
 
@@ -237,13 +237,13 @@ def _held_among(
     jobs = {row[0]: NewWork(row[1], row[2], row[3], row[4], now) for row in cursor.fetchall()}
     book = _book_of(cursor, sponsors, jobs.values(), now)
     if warns:
-        _warn(cursor, book.find_uses(now))
+        _warn_once(cursor, book.find_uses(now))
     held = {}
     for job_id, work in jobs.items():
-        if refusal := book.find_refusal(work, dispatches=True):
+        if refusal := book.refusal_of_work(work, dispatches=True):
             held[job_id] = refusal
         else:
-            book.add(work)
+            book.add_work(work)
     return held
 
 

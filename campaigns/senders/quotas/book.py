@@ -99,14 +99,14 @@ class QuotaRow:
     warned_on: date | None
 
     @property
-    def amount(self) -> Said:
+    def amount_sentence(self) -> Said:
         """Describe the allowance: 1,000 messages a day at letters."""
         what = describe_amount(self.measure, self.span, self.most, self.currency)
         if self.vendor:
             return Said(gettext_noop("%(quota)s at %(vendor)s"), quota=what, vendor=self.vendor)
         return Said(gettext_noop("%(quota)s in all"), quota=what)
 
-    def write(self, amount: Decimal) -> int | str:
+    def write_rounded(self, amount: Decimal) -> int | str:
         """Return an amount of its measure, rounded up, as a value of a sentence."""
         whole = self.measure != Measure.MONEY
         return write_amount(self.measure, amount.to_integral_value(ROUND_CEILING) if whole else amount, self.currency)
@@ -168,8 +168,8 @@ class QuotaUse:
         """Say: Velma has used 850 of 1,000 messages a day at letters (85 %); renewed at 2026-12-01 00:00 UTC."""
         values = {
             "sponsor": self.quota.sponsor,
-            "used": self.quota.write(self.used),
-            "quota": self.quota.amount,
+            "used": self.quota.write_rounded(self.used),
+            "quota": self.quota.amount_sentence,
             "percent": self.percent,
         }
         if self.renewed_at is None:
@@ -214,38 +214,38 @@ class QuotaBook:
 
     def find_uses(self, at: datetime | None = None) -> list[QuotaUse]:
         """Return how much of each quota is used in its period of that moment; None: now."""
-        return [self._use(quota, at or self.now, with_waiting=True) for quota in self.quotas]
+        return [self._quota_use(quota, at or self.now, with_waiting=True) for quota in self.quotas]
 
     def uses_of(self, work: NewWork) -> list[QuotaUse]:
         """Return the use of the quotas that this work counts for."""
         at = max(self.now, work.starts_at)
-        return [self._use(quota, at, with_waiting=True) for quota in self._quotas_of(work)]
+        return [self._quota_use(quota, at, with_waiting=True) for quota in self._quotas_of(work)]
 
-    def find_refusal(self, work: NewWork, is_counted: bool = False, dispatches: bool = False) -> QuotaRefusal | None:
+    def refusal_of_work(self, work: NewWork, is_counted: bool = False, dispatches: bool = False) -> QuotaRefusal | None:
         """Return the reason why work does not fit: a quota too small for it at any time, else the one renewed last.
 
         is_counted: it is stored already. dispatches: it is compared with dispatched work only.
         """
         found = []
         for quota in self._quotas_of(work) if work.messages else ():
-            use = self._use(quota, max(self.now, work.starts_at), with_waiting=not dispatches)
-            asked = self._value(quota, self._row_of(work, "open"))
+            use = self._quota_use(quota, max(self.now, work.starts_at), with_waiting=not dispatches)
+            asked = self._value_of_count(quota, self._count_row_of(work, "open"))
             if use.used + (0 if is_counted else asked) > quota.most:
-                found.append(_refusal(use, asked, is_counted))
+                found.append(_make_refusal(use, asked, is_counted))
         far = datetime.max.replace(tzinfo=UTC)
         return max(found, key=lambda one: (not one.can_fit, one.again or far), default=None)
 
-    def add(self, work: NewWork) -> None:
+    def add_work(self, work: NewWork) -> None:
         """Count admitted work as if it were stored."""
         today, at = self.now.astimezone(UTC).date(), max(self.now, work.starts_at)
         day = at.astimezone(UTC).date()
-        row = self._row_of(work, "open" if day == today else "waiting")._replace(day=day)
+        row = self._count_row_of(work, "open" if day == today else "waiting")._replace(day=day)
         self._added.append(row)
         for quota in self._quotas_of(work):
             for with_waiting in (True, False):
-                key = _key(quota, at, with_waiting)
+                key = _period_key(quota, at, with_waiting)
                 if key in self._used and (with_waiting or row.what == "open"):
-                    self._used[key] += self._value(quota, row)
+                    self._used[key] += self._value_of_count(quota, row)
 
     def _quotas_of(self, work: NewWork) -> list[QuotaRow]:
         everywhere = work.vendor_id not in self._sandboxes
@@ -255,22 +255,22 @@ class QuotaBook:
             and (quota.vendor_id == work.vendor_id or (quota.vendor_id is None and everywhere))
         ]  # fmt: skip
 
-    def _row_of(self, work: NewWork, what: str) -> CountRow:
+    def _count_row_of(self, work: NewWork, what: str) -> CountRow:
         row = self._asked[work.vendor_id, work.credential_id]
         return row._replace(what=what, sponsor_id=work.sponsor_id, messages=work.messages)
 
-    def _use(self, quota: QuotaRow, at: datetime, with_waiting: bool) -> QuotaUse:
+    def _quota_use(self, quota: QuotaRow, at: datetime, with_waiting: bool) -> QuotaUse:
         start, end = quota.period_of(self.now if quota.span == Span.FLIGHT else at)
-        key = _key(quota, at, with_waiting)
+        key = _period_key(quota, at, with_waiting)
         if key not in self._used:
             mine = (one for one in chain(self._counts, self._added) if _counts_for(one, quota, start, end))
             self._used[key] = sum(
-                (self._value(quota, one) for one in mine if with_waiting or one.what != "waiting"), Decimal(0)
+                (self._value_of_count(quota, one) for one in mine if with_waiting or one.what != "waiting"), Decimal(0)
             )
         renewed = None if quota.span == Span.FLIGHT else datetime.combine(end, time.min, tzinfo=UTC)
         return QuotaUse(quota, self._used[key], start, renewed)
 
-    def _value(self, quota: QuotaRow, one: CountRow) -> Decimal:
+    def _value_of_count(self, quota: QuotaRow, one: CountRow) -> Decimal:
         if quota.measure == Measure.MESSAGES:
             return Decimal(one.messages)
         mean = self._means.get((one.sponsor_id, one.vendor_id), Decimal(1))
@@ -282,7 +282,7 @@ class QuotaBook:
         return units * one.per_unit + one.messages * one.per_message
 
 
-def _key(quota: QuotaRow, at: datetime, with_waiting: bool) -> tuple[int, date, bool]:
+def _period_key(quota: QuotaRow, at: datetime, with_waiting: bool) -> tuple[int, date, bool]:
     return quota.id, date.min if quota.span == Span.FLIGHT else quota.period_of(at)[0], with_waiting
 
 
@@ -306,16 +306,16 @@ def _counts_for(one: CountRow, quota: QuotaRow, start: date, end: date) -> bool:
     return start <= one.day < end
 
 
-def _refusal(use: QuotaUse, asked: Decimal, is_counted: bool) -> QuotaRefusal:
+def _make_refusal(use: QuotaUse, asked: Decimal, is_counted: bool) -> QuotaRefusal:
     quota = use.quota
-    values = {"sponsor": quota.sponsor, "quota": quota.amount, "asked": quota.write(asked)}
+    values = {"sponsor": quota.sponsor, "quota": quota.amount_sentence, "asked": quota.write_rounded(asked)}
     if asked > quota.most:
         form = gettext_noop(
             "the quota of %(sponsor)s is %(quota)s, and this is %(asked)s: it never fits. Send less, or have the quota "
             "raised"
         )
         return QuotaRefusal(use, Said(form, **values), can_fit=False)
-    values["used"] = quota.write(use.used - asked if is_counted else use.used)
+    values["used"] = quota.write_rounded(use.used - asked if is_counted else use.used)
     if use.renewed_at is None:
         form = gettext_noop(
             "the quota of %(sponsor)s is %(quota)s: %(used)s are used, and this is %(asked)s more. It fits when other "

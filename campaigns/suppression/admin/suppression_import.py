@@ -67,7 +67,7 @@ class ImportForm(forms.Form):
         return file
 
 
-def said(added: int, rest: int) -> str:
+def import_sentence(added: int, rest: int) -> str:
     """Return the sentence about an import's result."""
     first = ngettext("%(number)s address is suppressed.", "%(number)s addresses are suppressed.", added)
     if not rest:
@@ -91,9 +91,9 @@ def import_page(request: HttpRequest, context: dict[str, Any], sponsors: Any, fo
         context = {**context, "title": gettext("Import suppressions"), "form": form}
         return TemplateResponse(request, "admin/campaigns/suppression/import.html", context)
     whose = form.cleaned_data["sponsor"]
-    added = suppressing.add(whose.pk if whose else None, form.cleaned_data["channel"], form.rows, by)
+    added = suppressing.add_and_record(whose.pk if whose else None, form.cleaned_data["channel"], form.rows, by)
     rest = len(form.rows) - added
-    messages.success(request, said(added, rest))
+    messages.success(request, import_sentence(added, rest))
     if form.rows.hidden:
         shown = ngettext(
             "%(number)s of them is in a row that the spreadsheet hides.",

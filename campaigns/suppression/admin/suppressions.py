@@ -90,7 +90,7 @@ class SuppressionAdmin(Scoped):
             raise PermissionDenied
         mine = Sponsor.objects.of_sponsors(sponsors_of(request.user))
         context = self.admin_site.each_context(request)
-        return import_page(request, context, mine, _may_for_all(request), _actor(request))
+        return import_page(request, context, mine, _may_for_all(request), _actor_of(request))
 
     def get_exclude(self, request: HttpRequest, obj: Any = None) -> list[str]:
         """Show all fields of a new suppression: the user has typed the address."""
@@ -104,7 +104,7 @@ class SuppressionAdmin(Scoped):
         if not term:
             return queryset, False
         regions = Sponsor.objects.of_sponsors(sponsors_of(request.user)).values_list("phone_region", flat=True)
-        return suppressing.of_text(queryset, term, regions.distinct()), False
+        return suppressing.suppressions_of_text(queryset, term, regions.distinct()), False
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         mine = sponsors_of(request.user)
@@ -120,20 +120,20 @@ class SuppressionAdmin(Scoped):
         if obj.sponsor_id is None and not _may_for_all(request):
             raise PermissionDenied
         new = NewSuppression(obj.address, obj.reason, obj.source, None, obj.until, obj.topic_id)
-        suppressing.add(obj.sponsor_id, obj.channel, [new], _actor(request))
-        found = lists.of_addresses(obj.channel, [obj.address], obj.sponsor_id)
+        suppressing.add_and_record(obj.sponsor_id, obj.channel, [new], _actor_of(request))
+        found = lists.ids_of_addresses(obj.channel, [obj.address], obj.sponsor_id)
         obj.pk = Suppression.objects.get(pk__in=found, reason=obj.reason, topic=obj.topic_id).pk
 
     @admin.action(description=gettext_lazy("Lift: they may be written to again"), permissions=["change"])
     def lift(self, request: HttpRequest, rows: QuerySet[Suppression]) -> None:
-        number = suppressing.lift(_changeable(request, rows), _actor(request))
+        number = suppressing.lift_and_record(_changeable_ids(request, rows), _actor_of(request))
         text = gettext("%(number)s lifted. What they have kept back is sent if you retry its job.")
         text %= {"number": labels.number(number)}
         self.message_user(request, text, messages.SUCCESS)
 
     @admin.action(description=gettext_lazy("Erase the addresses: they stay suppressed"), permissions=["change"])
     def erase(self, request: HttpRequest, rows: QuerySet[Suppression]) -> None:
-        number = suppressing.erase(_changeable(request, rows), _actor(request))
+        number = suppressing.erase_and_record(_changeable_ids(request, rows), _actor_of(request))
         text = ngettext("%(number)s address erased.", "%(number)s addresses erased.", number)
         self.message_user(request, text % {"number": labels.number(number)}, messages.SUCCESS)
 
@@ -168,12 +168,12 @@ def _may_for_all(request: HttpRequest) -> bool:
     return bool(user.has_perms([ALL_SPONSORS, FOR_ALL]))
 
 
-def _changeable(request: HttpRequest, rows: QuerySet[Suppression]) -> list[int]:
+def _changeable_ids(request: HttpRequest, rows: QuerySet[Suppression]) -> list[int]:
     """Return the chosen ones' ids; those for all sponsors only with the permission."""
     mine = rows if _may_for_all(request) else rows.filter(~Q(sponsor=None))
     return list(mine.values_list("pk", flat=True))
 
 
-def _actor(request: HttpRequest) -> Actor:
+def _actor_of(request: HttpRequest) -> Actor:
     user: Any = request.user
     return Actor(user.get_username(), user.pk)

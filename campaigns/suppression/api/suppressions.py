@@ -48,17 +48,17 @@ def list_suppressions(
     cursor: str = Query("", pattern=rf"^(sup_{public_ids.PATTERN})?$", description="From the link to the next page"),
 ) -> dict[str, Any]:
     """Those of your own that hold, the latest first. Those of the installation for all sponsors are not listed."""
-    caller = _live(request)
-    rows = suppressing.held().filter(sponsor=caller.sponsor_id).select_related("topic").order_by("-pk")
+    caller = _live_sending_caller(request)
+    rows = suppressing.held_suppressions().filter(sponsor=caller.sponsor_id).select_related("topic").order_by("-pk")
     if channel:
         rows = rows.filter(channel=channel)
     if address:
         if not channel:
             raise invalid([error("/channel", "missing", "name the channel of the address")])
-        normal = _normal(caller, channel, [address], "/address")
-        rows = rows.filter(pk__in=lists.of_addresses(channel, normal, caller.sponsor_id))
+        normal = _normal_addresses(caller, channel, [address], "/address")
+        rows = rows.filter(pk__in=lists.ids_of_addresses(channel, normal, caller.sponsor_id))
     here = f"{HERE}?limit={limit}" + (f"&channel={channel}" if channel else "")
-    page = page_of(rows, "sup", here, limit, cursor, _facts)
+    page = page_of(rows, "sup", here, limit, cursor, _suppression_facts)
     if address:  # links name no address
         page["links"]["next"] = None
     return page
@@ -73,16 +73,18 @@ def list_suppressions(
 )
 def add_suppressions(request: HttpRequest) -> dict[str, int]:
     """From the next claim on nothing is sent to them, also by campaigns that are being sent. Repeats change nothing."""
-    caller = _live(request)
+    caller = _live_sending_caller(request)
     asked, _ = request_bodies.read(request, SuppressionsIn)
-    normal = _normal(caller, asked.channel, [one.address for one in asked.suppressions], "/suppressions/{}/address")
+    normal = _normal_addresses(
+        caller, asked.channel, [one.address for one in asked.suppressions], "/suppressions/{}/address"
+    )
     _check_until([one.until for one in asked.suppressions])
-    topics = _topics(caller.sponsor_id, asked.suppressions)
+    topics = _topics_of_request(caller.sponsor_id, asked.suppressions)
     new = [
         NewSuppression(address, one.reason, one.source or caller.prefix, one.since, one.until, topic)
         for address, one, topic in zip(normal, asked.suppressions, topics, strict=True)
     ]
-    return {"changed": suppressing.add(caller.sponsor_id, asked.channel, new, Actor(caller.prefix))}
+    return {"changed": suppressing.add_and_record(caller.sponsor_id, asked.channel, new, Actor(caller.prefix))}
 
 
 @router.post(
@@ -94,7 +96,9 @@ def add_suppressions(request: HttpRequest) -> dict[str, int]:
 )
 def lift_suppressions(request: HttpRequest) -> dict[str, int]:
     """They may be written to again. Messages that were suppressed are sent only by a retry."""
-    return {"changed": suppressing.lift(_ids(request), Actor(_live(request).prefix))}
+    return {
+        "changed": suppressing.lift_and_record(_suppression_ids(request), Actor(_live_sending_caller(request).prefix))
+    }
 
 
 @router.post(
@@ -106,17 +110,19 @@ def lift_suppressions(request: HttpRequest) -> dict[str, int]:
 )
 def erase_suppressions(request: HttpRequest) -> dict[str, int]:
     """The addresses are deleted and stay suppressed, by a keyed hash."""
-    return {"changed": suppressing.erase(_ids(request), Actor(_live(request).prefix))}
+    return {
+        "changed": suppressing.erase_and_record(_suppression_ids(request), Actor(_live_sending_caller(request).prefix))
+    }
 
 
-def _ids(request: HttpRequest) -> list[int]:
-    caller = _live(request)
+def _suppression_ids(request: HttpRequest) -> list[int]:
+    caller = _live_sending_caller(request)
     asked, _ = request_bodies.read(request, AddressesIn)
-    normal = _normal(caller, asked.channel, asked.addresses, "/addresses/{}")
-    return lists.of_addresses(asked.channel, normal, caller.sponsor_id)
+    normal = _normal_addresses(caller, asked.channel, asked.addresses, "/addresses/{}")
+    return lists.ids_of_addresses(asked.channel, normal, caller.sponsor_id)
 
 
-def _live(request: HttpRequest) -> Caller:
+def _live_sending_caller(request: HttpRequest) -> Caller:
     """Return the caller. Raises Problem for a test key, as suppressions apply to live mail."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
     if caller.test:
@@ -124,7 +130,7 @@ def _live(request: HttpRequest) -> Caller:
     return caller
 
 
-def _normal(caller: Caller, channel: str, addresses: list[str], pointer: str) -> list[str]:
+def _normal_addresses(caller: Caller, channel: str, addresses: list[str], pointer: str) -> list[str]:
     """Return the addresses in stored form. Raises Problem with one error for each invalid one."""
     read, found, errors = AddressReader(channel, vendor_cache.offered_to(caller.sponsor_id).region), [], []
     for number, address in enumerate(addresses):
@@ -139,7 +145,7 @@ def _normal(caller: Caller, channel: str, addresses: list[str], pointer: str) ->
     return found
 
 
-def _topics(sponsor_id: int, asked: list[SuppressionIn]) -> list[int | None]:
+def _topics_of_request(sponsor_id: int, asked: list[SuppressionIn]) -> list[int | None]:
     """Return the topic of each. Raises Problem for topics of other sponsors, or beside another reason."""
     known = dict(Topic.objects.filter(sponsor=sponsor_id).values_list("name", "pk"))
     found: list[int | None] = []
@@ -160,7 +166,7 @@ def _check_until(times: list[datetime | None]) -> None:
         raise invalid([error(f"/suppressions/{number}/until", "past", "this time is past") for number in past])
 
 
-def _facts(row: Suppression) -> dict[str, Any]:
+def _suppression_facts(row: Suppression) -> dict[str, Any]:
     names = ("channel", "address", "reason", "source", "since", "until")
     topic = row.topic.name if row.topic else None
     return {"id": public_ids.name("sup", row.pk), "topic": topic, **{name: getattr(row, name) for name in names}}

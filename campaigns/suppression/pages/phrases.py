@@ -115,7 +115,7 @@ LANGUAGES = {
 }
 
 
-def phrases(chosen: str, accepted: str) -> tuple[str, Phrases]:
+def choose_phrases(chosen: str, accepted: str) -> tuple[str, Phrases]:
     """Return a language and its phrases: the sponsor's choice, else the first that the browser accepts."""
     wanted = [chosen, *(name for name, _ in parse_accept_lang_header(accepted[:500]))]
     found = next((name[:2] for name in wanted if name[:2] in LANGUAGES), "en")

@@ -21,7 +21,7 @@ from campaigns.lists.intake.suppression_file import suppression_lines
 from campaigns.models import Sponsor, Suppression
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
 from campaigns.suppression import suppressing
-from campaigns.suppression.admin.suppression_import import ImportForm, said
+from campaigns.suppression.admin.suppression_import import ImportForm, import_sentence
 from campaigns.suppression.lists import NewSuppression
 from campaigns.texts.given_texts import given_address
 from vendors.models import Vendor
@@ -67,7 +67,7 @@ class AddForm(forms.Form):
 
 @page(LOOK)
 @require_http_methods(["GET", "POST"])
-def index(request: HttpRequest) -> HttpResponse:
+def list_suppressions_page(request: HttpRequest) -> HttpResponse:
     """Show suppressions of the user's sponsors, latest first, or those of one address.
 
     The address is posted, because logs contain URLs, and must be complete.
@@ -79,20 +79,20 @@ def index(request: HttpRequest) -> HttpResponse:
     if looked_up:
         regions = Sponsor.objects.of_sponsors(sponsors_of(request.user)).values_list("phone_region", flat=True)
         regions = regions.distinct()
-        rows, size = suppressing.of_text(mine, looked_up, regions), MOST_FOUND
+        rows, size = suppressing.suppressions_of_text(mine, looked_up, regions), MOST_FOUND
     else:
         rows, size = mine, EACH_PAGE
         if before.isdecimal() and len(before) < 19:
             rows = rows.filter(pk__lt=int(before))
     some = list(rows.order_by("-pk")[: size + 1])
     seen, now = labels.sees_recipients(request.user), timezone.now()
-    shown = [_shown(row, seen, now) for row in some[:size]]
+    shown = [_show_row(row, seen, now) for row in some[:size]]
     older = some[size - 1].pk if len(some) > size else None
     facts = {"rows": shown, "older": older, "before": before, "looked_up": looked_up}
     return render(request, "owners/suppressions/list.html", facts)
 
 
-def _shown(row: Any, seen: bool, now: Any) -> Any:
+def _show_row(row: Any, seen: bool, now: Any) -> Any:
     row.shown = labels.recipient(row.address, seen) if row.address else _("erased")
     row.holds = row.until is None or row.until > now
     return row
@@ -100,13 +100,13 @@ def _shown(row: Any, seen: bool, now: Any) -> Any:
 
 @page(ADD)
 @require_http_methods(["GET", "POST"])
-def add(request: HttpRequest) -> HttpResponse:
+def suppress_on_page(request: HttpRequest) -> HttpResponse:
     """Suppress an address; running campaigns leave it out from their next call on."""
     form = AddForm(request.POST or None, user=request.user)
     if request.method == "POST" and form.is_valid():
         given, by = form.cleaned_data, actor(request)
         new = NewSuppression(given["address"], given["reason"], given["source"] or by.name)
-        added = suppressing.add(given["sponsor"].pk, given["channel"], [new], by)
+        added = suppressing.add_and_record(given["sponsor"].pk, given["channel"], [new], by)
         messages.success(request, _("Nothing more is sent there.") if added else _("It was suppressed already."))
         return redirect("suppressions")
     return render(request, "owners/suppressions/add.html", {"form": form}, status=422 if form.errors else 200)
@@ -114,7 +114,7 @@ def add(request: HttpRequest) -> HttpResponse:
 
 @page(CHANGE)
 @require_http_methods(["GET", "POST"])
-def lift(request: HttpRequest, pk: int) -> HttpResponse:
+def lift_on_page(request: HttpRequest, pk: int) -> HttpResponse:
     """Lift a suppression. Asks for a reason, which the history keeps."""
     rows = Suppression.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor", "topic__sponsor")
     row = get_object_or_404(rows, pk=pk)
@@ -122,11 +122,11 @@ def lift(request: HttpRequest, pk: int) -> HttpResponse:
         raise PermissionDenied
     reason = request.POST.get("reason", "").replace("\0", "").strip()[:255]
     if request.method == "POST" and reason:
-        lifted = suppressing.lift([row.pk], actor(request), reason)
+        lifted = suppressing.lift_and_record([row.pk], actor(request), reason)
         said = _("Lifted. What it has kept back is sent when somebody retries the campaign.")
         messages.success(request, said if lifted else _("It did not hold any more."))
         return redirect("suppressions")
-    shown = _shown(row, labels.sees_recipients(request.user), timezone.now())
+    shown = _show_row(row, labels.sees_recipients(request.user), timezone.now())
     facts = {"row": shown, "missing": request.method == "POST"}
     return render(request, "owners/suppressions/lift.html", facts, status=422 if facts["missing"] else 200)
 
@@ -142,14 +142,14 @@ def import_file(request: HttpRequest) -> HttpResponse:
         status = 422 if request.method == "POST" else 200
         return render(request, "owners/suppressions/import.html", {"form": form}, status=status)
     given = form.cleaned_data
-    added = suppressing.add(given["sponsor"].pk, given["channel"], form.rows, actor(request))
-    messages.success(request, said(added, len(form.rows) - added))
+    added = suppressing.add_and_record(given["sponsor"].pk, given["channel"], form.rows, actor(request))
+    messages.success(request, import_sentence(added, len(form.rows) - added))
     return redirect("suppressions")
 
 
 @page(LOOK, SEE)
 @require_GET
-def export(request: HttpRequest) -> Any:
+def export_suppressions(request: HttpRequest) -> Any:
     """Download the suppressions that hold for a channel and sponsor, as CSV for a later import."""
     mine = Sponsor.objects.of_sponsors(sponsors_of(request.user))
     sponsor_id = request.GET.get("sponsor", "")
@@ -157,11 +157,11 @@ def export(request: HttpRequest) -> Any:
     channel = request.GET.get("channel", "")
     if channel not in Vendor.Channel.values:
         raise Http404
-    rows = suppressing.held().filter(sponsor=sponsor, channel=channel)
-    return download(_encoded(suppression_lines(rows)), f"suppressions-{channel}.csv")
+    rows = suppressing.held_suppressions().filter(sponsor=sponsor, channel=channel)
+    return download(_encode_lines(suppression_lines(rows)), f"suppressions-{channel}.csv")
 
 
-def _encoded(some: Iterator[str]) -> Iterator[bytes]:
+def _encode_lines(some: Iterator[str]) -> Iterator[bytes]:
     """Yield blocks of lines: single lines would cost more than they contain."""
     block: list[str] = []
     for line in some:

@@ -73,10 +73,10 @@ class Command(BaseCommand):
         if not identities and not options["json"]:
             self.stdout.write("there is no sender identity: manage.py identity add")
         for identity in identities:
-            of_it = identity_checks.check(identity, options["sends_from"], options["relay_selector"])
+            of_it = identity_checks.check_identity(identity, options["sends_from"], options["relay_selector"])
             found.extend(of_it)
             if options["json"]:
-                write_json(self.stdout, ({"identity": str(identity), **one.facts()} for one in of_it))
+                write_json(self.stdout, ({"identity": str(identity), **one.finding_facts()} for one in of_it))
             else:
                 self._show(identity, of_it)
         bad = sum(one.status in findings.BAD for one in found)
@@ -96,7 +96,7 @@ class Command(BaseCommand):
             if options["json"]:
                 write_json(self.stdout, [_facts(one)])
             else:
-                self.stdout.write(f"{one.name:{WIDE}} {one.level:9} {findings.shown(str(one))}")
+                self.stdout.write(f"{one.name:{WIDE}} {one.level:9} {findings.escape_for_terminal(str(one))}")
             self.stdout.flush()
         errors, warnings = found.count(VerdictLevel.ERROR), found.count(VerdictLevel.WARNING)
         if not errors and not (options["strict"] and warnings):
@@ -125,7 +125,7 @@ def _seconds(text: str) -> float:
 def _facts(one: HealthVerdict) -> dict[str, Any]:
     finding = Finding(one.name, STATUSES[one.level], str(one))
     seen = {"level": one.level, "seen": one.seen, "remedy": one.remedy}
-    return {"identity": None, **finding.facts(), **seen}
+    return {"identity": None, **finding.finding_facts(), **seen}
 
 
 def _identities(name: str | None) -> list[Identity]:

@@ -88,7 +88,7 @@ class Command(BaseCommand):
         if halt := recovery.current_halt():
             raise CommandError(alarms.NOTHING_CALLED.text % _describe_halt(halt))
         away = probes.refusing()
-        late = streams.alarms(streams.of_vendors())
+        late = streams.late_alarms(streams.streams_of_vendors())
         failing = [] if away else dashboard.failing_vendors()
         # The first that has something names the fault; all are shown.
         found: dict[str, Sequence[object]] = {
@@ -256,7 +256,7 @@ def _facts(row: dashboard.VendorRow, running: VendorStreams) -> dict[str, Any]:
         "ends": row.ends,
         "apart": row.apart,
         "classes": row.classes,
-        "sponsors": [one.facts() for one in row.list_sharing(timezone.now())],
+        "sponsors": [one.sharing_facts() for one in row.list_sharing(timezone.now())],
         "accepting": row.open,
         "state": row.state,
         "condition": condition_facts(row.condition),

@@ -58,7 +58,7 @@ class Command(ResourceCommand):
         row, token = keys.create(
             sponsor, options["kind"], scopes, expires_at, options["per_minute"], Actor(shell_user())
         )
-        self._show(row, token)
+        self._show_key(row, token)
 
     @declare_verb("all of them", OF_SPONSOR)
     def do_list(self, **options: Any) -> None:
@@ -71,17 +71,17 @@ class Command(ResourceCommand):
         declare_argument("--hours", type=float, default=24.0, metavar="N", help="both are valid; default 24"),
     )
     def do_rotate(self, prefix: str, **options: Any) -> None:
-        old = _key(prefix)
+        old = _find_key(prefix)
         end = parse_from_now(hours=options["hours"])
         if not old.is_valid(timezone.now()):
             raise CommandError(f"{prefix} is not valid any more: create a new one")
         row, token = keys.create(old.sponsor, old.kind, old.scopes, None, old.requests_per_minute, Actor(shell_user()))
         keys.extend(old, min(end, old.expires_at or end), Actor(shell_user()))
-        self._show(row, token)
+        self._show_key(row, token)
 
     @declare_verb("it is refused from the next second on", KEY)
     def do_revoke(self, prefix: str, **options: Any) -> None:
-        row = _key(prefix)
+        row = _find_key(prefix)
         state = "revoked" if keys.revoke(row, Actor(shell_user())) else "was revoked already"
         row.refresh_from_db()
         self.write_result(f"{prefix}: {state}", key_facts(row))
@@ -92,18 +92,18 @@ class Command(ResourceCommand):
         declare_argument("--days", type=float, metavar="N", help="from now; default: it never expires"),
     )
     def do_extend(self, prefix: str, **options: Any) -> None:
-        row = _key(prefix)
+        row = _find_key(prefix)
         end = parse_from_now(days=options["days"]) if options["days"] else None
         if not keys.extend(row, end, Actor(shell_user())):
             raise CommandError(f"{prefix} is not valid any more: create a new one")
         row.refresh_from_db()
         self.write_result(f"{prefix}: expires {end or 'never'}", key_facts(row))
 
-    def _show(self, row: ApiKey, token: str) -> None:
+    def _show_key(self, row: ApiKey, token: str) -> None:
         self.write_result(f"{token}\nThis is shown once: keep it.", {**key_facts(row), "key": token})
 
 
-def _key(prefix: str) -> ApiKey:
+def _find_key(prefix: str) -> ApiKey:
     row = ApiKey.objects.select_related("sponsor").filter(prefix=prefix).first()
     if row is None:
         raise CommandError(f"there is no key {prefix!r}")

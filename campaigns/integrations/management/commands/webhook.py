@@ -54,7 +54,9 @@ class Command(ResourceCommand):
     def do_add(self, **options: Any) -> None:
         sponsor = named_sponsor(options["sponsor"])
         try:
-            row, secret = events.create(sponsor, options["url"], options["event"], options["test"], Actor(shell_user()))
+            row, secret = events.create_webhook(
+                sponsor, options["url"], options["event"], options["test"], Actor(shell_user())
+            )
         except Forbidden as error:
             raise CommandError(f"{options['url']}: {error}") from error
         sentence = f"webhook {row.pk}; its secret is shown once: {secret}"
@@ -67,26 +69,26 @@ class Command(ResourceCommand):
 
     @declare_verb("events from now on are posted again", HOOK)
     def do_enable(self, **options: Any) -> None:
-        row = _hook(options["id"])
-        events.enable(row, Actor(shell_user()))
-        self.write_result(f"webhook {row.pk}: enabled", webhook_facts(_hook(row.pk)))
+        row = _named_webhook(options["id"])
+        events.enable_webhook(row, Actor(shell_user()))
+        self.write_result(f"webhook {row.pk}: enabled", webhook_facts(_named_webhook(row.pk)))
 
     @declare_verb("no more posts", HOOK)
     def do_disable(self, **options: Any) -> None:
-        row = _hook(options["id"])
-        events.disable(row, Said(gettext_noop("by hand")), Actor(shell_user()))
-        self.write_result(f"webhook {row.pk}: disabled", webhook_facts(_hook(row.pk)))
+        row = _named_webhook(options["id"])
+        events.disable_webhook(row, Said(gettext_noop("by hand")), Actor(shell_user()))
+        self.write_result(f"webhook {row.pk}: disabled", webhook_facts(_named_webhook(row.pk)))
 
     @declare_verb("a new secret; for a day the old one signs, too", HOOK)
     def do_rotate(self, **options: Any) -> None:
-        row = _hook(options["id"])
-        secret = events.rotate(row.pk, Actor(shell_user()))
+        row = _named_webhook(options["id"])
+        secret = events.rotate_secret(row.pk, Actor(shell_user()))
         sentence = f"webhook {row.pk}; its new secret is shown once: {secret}"
         self.write_result(sentence, {**webhook_facts(row), "secret": secret})
 
     @declare_verb("with the records of its calls", HOOK)
     def do_remove(self, **options: Any) -> None:
-        events.remove(_hook(options["id"]).pk, Actor(shell_user()))
+        events.remove_webhook(_named_webhook(options["id"]).pk, Actor(shell_user()))
         facts = {"id": options["id"], "removed": True}
         self.write_result(f"webhook {options['id']}: removed", facts)
 
@@ -98,14 +100,14 @@ class Command(ResourceCommand):
         with_json=False,
     )
     def do_listen(self, **options: Any) -> None:
-        secrets = [_hook(options["id"]).secret["key"]] if options["id"] else []
+        secrets = [_named_webhook(options["id"]).secret["key"]] if options["id"] else []
         try:
-            server = listening.listen(options["port"], secrets, self._write_line)
+            server = listening.listen_for_events(options["port"], secrets, self._write_line)
         except OSError as error:
             raise CommandError(f"cannot listen on 127.0.0.1:{options['port']}: {error.strerror}") from error
         self._write_line(f"listening on http://127.0.0.1:{server.server_port}/; Ctrl-C ends it")
         with suppress(KeyboardInterrupt):
-            listening.take(server, options["count"])
+            listening.take_posts(server, options["count"])
 
     def _write_line(self, line: str) -> None:
         self.stdout.write(line)
@@ -113,24 +115,24 @@ class Command(ResourceCommand):
 
     @declare_verb(f"its last {MOST} calls", HOOK)
     def do_calls(self, **options: Any) -> None:
-        rows = WebhookCall.objects.filter(webhook=_hook(options["id"]))[:MOST]
-        self.write_facts([{name: _of(row, name) for name in CALLS_SHOWN} for row in rows], CALLS_SHOWN)
+        rows = WebhookCall.objects.filter(webhook=_named_webhook(options["id"]))[:MOST]
+        self.write_facts([{name: _call_value(row, name) for name in CALLS_SHOWN} for row in rows], CALLS_SHOWN)
 
     @declare_verb("post one event again", declare_argument("call", type=int))
     def do_redeliver(self, **options: Any) -> None:
         call = options["call"]
-        if not events.again(call, Actor(shell_user())):
+        if not events.repeat_call(call, Actor(shell_user())):
             raise CommandError(f"there is no call {call}, or its webhook is disabled")
         notify_webhooks()
         self.write_result(f"call {call}: will be posted again", {"call": call})
 
 
-def _of(row: WebhookCall, name: str) -> Any:
+def _call_value(row: WebhookCall, name: str) -> Any:
     value = getattr(row, name)
     return f"evt_{value.hex}" if name == "event" else value
 
 
-def _hook(id: int) -> Webhook:
+def _named_webhook(id: int) -> Webhook:
     found = Webhook.objects.select_related("sponsor").filter(pk=id).first()
     if found is None:
         raise CommandError(f"there is no webhook {id}")

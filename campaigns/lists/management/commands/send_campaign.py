@@ -199,10 +199,10 @@ def _check_and_store(
         else [_credential_of_vendor(options["vendor"], options["credential"])]
     )
     credential, vendor = logins[0], logins[0].vendor
-    entitlements.require(sponsor, credential)
+    entitlements.require_entitlement(sponsor, credential)
     if sponsor.pk:  # a new sponsor's identity is created with it
-        entitlements.choose(sponsor, vendor, options["identity"])
-    topic = entitlements.about(sponsor, options["topic"], options["transactional"])
+        entitlements.choose_identity_for(sponsor, vendor, options["identity"])
+    topic = entitlements.choose_topic(sponsor, options["topic"], options["transactional"])
     content = read_content(options, sponsor, logins, entries.vendors_of_route(route) if route else ())
     at, hours, deadline = _parse_times(options, vendor)
     pauses = PauseRules(options["first"], options["bounce_limit"], options["complaint_limit"])
@@ -222,7 +222,7 @@ def _check_and_store(
         starts_at = at if isinstance(at, datetime) else timezone.now()
         work = NewWork(sponsor.pk or 0, vendor.pk, credential.pk, len(recipients), starts_at)
         notes = {
-            "quotas": [str(one.sentence) for one in admission.foresee([work])],
+            "quotas": [str(one.sentence) for one in admission.foresee_answers([work])],
             "floor": str(warn_of_floor(mail_class, vendor.name, vendor.floor)),
         }
         return previewing.preview_campaign(content, logins, campaign, recipients, options, notes)

@@ -63,14 +63,14 @@ class Command(BaseCommand):
             self.stdout.write(f"the newest {limit:,} of {total:,} jobs; --limit 0 shows all")
 
     def _jobs(self, jobs: QuerySet[Job]) -> QuerySet[Job]:
-        return eta.described(jobs).order_by("-id")
+        return eta.select_related_rows(jobs).order_by("-id")
 
 
 def _facts(jobs: QuerySet[Job]) -> Iterator[dict[str, Any]]:
     rows = jobs.iterator(chunk_size=CHUNK)
     while chunk := list(islice(rows, CHUNK)):
         sums = progress.progress_of_jobs(chunk)
-        forecasts = eta.of_jobs(chunk, sums, timezone.now())
+        forecasts = eta.forecast_jobs(chunk, sums, timezone.now())
         for job in chunk:
             yield _of(job, sums[job.pk], forecasts[job.pk])
 

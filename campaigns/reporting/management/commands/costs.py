@@ -32,21 +32,21 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="one object a line")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        first, last = _months(options["month"])
+        first, last = _months_of_option(options["month"])
         sponsors = [named_sponsor(options["sponsor"]).pk] if options["sponsor"] else None
         vendors = [arguments.find_vendor(options["vendor"]).slug] if options["vendor"] else None
-        found = accounts.of_months(first, last, sponsors, vendors)
+        found = accounts.accounts_of_months(first, last, sponsors, vendors)
         if options["csv"]:
             write_file(self.stdout, options["csv"], len(found), lambda file: accounts.write_csv(found, file))
             return
-        write_rows(self.stdout, map(_row, found), options["json"], SHOWN)
+        write_rows(self.stdout, map(_account_row, found), options["json"], SHOWN)
         if not options["json"] and len(found) > 1:
-            self.stdout.write(_totals(found))
+            self.stdout.write(_totals_line(found))
 
 
-def _months(text: str | None) -> tuple[date, date]:
+def _months_of_option(text: str | None) -> tuple[date, date]:
     if text is None:
-        return accounts.last_year()
+        return accounts.past_twelve_months()
     try:
         month = accounts.parse_month(text)
     except ValueError as error:
@@ -54,12 +54,14 @@ def _months(text: str | None) -> tuple[date, date]:
     return month, month
 
 
-def _row(account: MonthCost) -> dict[str, Any]:
-    return {**accounts.facts(account), "money": account.money, "doubtful": account.doubtful}
+def _account_row(account: MonthCost) -> dict[str, Any]:
+    return {**accounts.account_facts(account), "money": account.money, "doubtful": account.doubtful}
 
 
-def _totals(found: list[MonthCost]) -> str:
-    sums = ", ".join(prices.format_amount(value, currency) for currency, value in accounts.totals(found).items())
+def _totals_line(found: list[MonthCost]) -> str:
+    sums = ", ".join(
+        prices.format_amount(value, currency) for currency, value in accounts.sum_by_currency(found).items()
+    )
     unpriced = sum(one.messages for one in found if one.amount is None)
     more = f"; without a price: {count_of(unpriced, 'message')}" if unpriced else ""
     return f"together: {sums or 'no amount'}{more}"

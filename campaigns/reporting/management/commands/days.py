@@ -38,13 +38,13 @@ class Command(BaseCommand):
             raise CommandError(f"--days: {error}") from None
         rows = [asdict(one) | {"day": one.day.isoformat()} for one in found]
         if options["csv"]:
-            write_file(self.stdout, options["csv"], len(rows), lambda file: _write(rows, file))
+            write_file(self.stdout, options["csv"], len(rows), lambda file: _write_days(rows, file))
             return
         together = [asdict(day_counts.sum_all_days(found)) | {"day": "together"}]
         write_rows(self.stdout, rows if options["json"] else [*rows, *together], options["json"], SHOWN)
 
 
-def _write(rows: list[dict[str, Any]], file: TextIO) -> None:
+def _write_days(rows: list[dict[str, Any]], file: TextIO) -> None:
     writer = csv.DictWriter(file, SHOWN)
     writer.writeheader()
     writer.writerows(rows)

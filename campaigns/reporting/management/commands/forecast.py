@@ -37,62 +37,64 @@ class Command(BaseCommand):
         if not vendors and not options["json"]:
             self.stdout.write("there is no vendor yet")
         now = timezone.now()
-        found = queues.of_vendors([vendor.pk for vendor in vendors], now)
+        found = queues.queues_of_vendors([vendor.pk for vendor in vendors], now)
         for vendor in vendors:
             queue = found[vendor.pk]
-            end = eta.of_queue(queue, now)
-            text = f"{vendor.slug}: {sentence(vendor, queue, end, now)}"
-            write_result(self.stdout, wrap_sentence(self.stdout, text), facts(queue, end, now), options["json"])
+            end = eta.forecast_queue(queue, now)
+            text = f"{vendor.slug}: {forecast_sentence(vendor, queue, end, now)}"
+            write_result(
+                self.stdout, wrap_sentence(self.stdout, text), forecast_facts(queue, end, now), options["json"]
+            )
 
 
-def sentence(vendor: Vendor, queue: VendorQueue, end: Eta, now: datetime) -> str:
+def forecast_sentence(vendor: Vendor, queue: VendorQueue, end: Eta, now: datetime) -> str:
     """Format a forecast: 1,000 messages in 1,000 jobs at 5 per 60 s: ends 21:20 (3 h 20 min)."""
     limits = " and ".join(map(str, queue.limits)) or "no limit"
-    limits += f", {queue.cost}" if queue.cost else ""
+    limits += f", {queue.cost_text}" if queue.cost_text else ""
     waiting = (
         f"{count_of(queue.waiting, 'message')} in {count_of(queue.jobs, 'job')} at {limits}: {_end(queue, end, now)}"
     )
     text = waiting if queue.waiting else f"nothing is queued at {limits}"
-    best = queue.best
-    waits = best.describe(now) if best and best.condition.until and best.condition.has_end else ""
-    shares = _shares(queue, now), ahead.describe_classes(queue)
-    return "; ".join(filter(None, [text, waits, *shares, *obstacles.apart(vendor, queue, now)]))
+    best = queue.best_login
+    waits = best.describe_for_page(now) if best and best.condition.until and best.condition.has_end else ""
+    shares = _sharing_text(queue, now), ahead.describe_classes(queue)
+    return "; ".join(filter(None, [text, waits, *shares, *obstacles.waiting_apart(vendor, queue, now)]))
 
 
-def _shares(queue: VendorQueue, now: datetime) -> str:
+def _sharing_text(queue: VendorQueue, now: datetime) -> str:
     """Format who shares the vendor: shares: Anton 1 of 2, 5,640 wait, ends 14:20 (2 min); Velma 1 of 2, ..."""
-    found = [f"{_share(one)}, {_end_of(end, now)}" for one, end in eta.of_sponsors(queue, now)]
+    found = [f"{_sponsor_share(one)}, {_end_of(end, now)}" for one, end in eta.forecast_sponsors(queue, now)]
     more = len(queue.sponsors) - len(found)
     found += [f"{more} more"] if found and more > 0 else []
     return f"shares: {'; '.join(found)}" if found else ""
 
 
-def _share(one: SharingSponsor) -> str:
+def _sponsor_share(one: SharingSponsor) -> str:
     of = one.sponsor
-    return f"{of.name} {of.weight} of {one.weights}, {of.queued:,} {'waits' if of.queued == 1 else 'wait'}"
+    return f"{of.name} {of.weight} of {one.weights}, {of.count_queued:,} {'waits' if of.count_queued == 1 else 'wait'}"
 
 
 def _end_of(end: Eta, now: datetime) -> str:
     if end.obstacle:
         return f"no end: {end.obstacle.reason}"
-    return f"ends {eta.about(end.ends_at, now)}" if end.ends_at else "as fast as the vendor answers"
+    return f"ends {eta.format_about(end.ends_at, now)}" if end.ends_at else "as fast as the vendor answers"
 
 
 def _end(queue: VendorQueue, end: Eta, now: datetime) -> str:
     if end.obstacle and queue.waiting:
         return f"no end: {end.obstacle.reason}"
-    if not queue.queued:
+    if not queue.count_in_queue:
         return "nothing is queued"
-    return f"ends {eta.about(end.ends_at, now)}" if end.ends_at else "as fast as the vendor answers"
+    return f"ends {eta.format_about(end.ends_at, now)}" if end.ends_at else "as fast as the vendor answers"
 
 
-def facts(queue: VendorQueue, end: Eta, now: datetime) -> dict[str, Any]:
+def forecast_facts(queue: VendorQueue, end: Eta, now: datetime) -> dict[str, Any]:
     """Return the forecast for --json."""
     return {
         "vendor": queue.slug,
         "jobs": queue.jobs,
         "messages": queue.waiting,
-        "in_line": queue.queued,
+        "in_line": queue.count_in_queue,
         "units_a_message": queue.each,
         "limits": [f"{limit.units}/{limit.seconds:g}" for limit in queue.limits],
         "ends_at": end.ends_at,
@@ -100,7 +102,7 @@ def facts(queue: VendorQueue, end: Eta, now: datetime) -> dict[str, Any]:
         "unknown": end.obstacle.reason if end.obstacle and queue.waiting else "",
         "put_off": queue.put_off,
         "for_the_night": queue.rendered,
-        "classes": {MailClass(one).word: count for one, count in queue.by_class.items()},
+        "classes": {MailClass(one).word: count for one, count in queue.queued_by_class.items()},
         "floor": queue.floor,
-        "sponsors": [one.facts() | {"ends_at": end.ends_at} for one, end in eta.of_sponsors(queue, now)],
+        "sponsors": [one.sharing_facts() | {"ends_at": end.ends_at} for one, end in eta.forecast_sponsors(queue, now)],
     }

@@ -59,13 +59,13 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         of = Export(campaign, campaign.credential.vendor.channel, states, causes=causes)
         if options["csv"]:
-            self._write(options["csv"], export.csv_chunks(of))
+            self._write_report(options["csv"], export.csv_chunks(of))
         elif options["xlsx"]:
-            self._write(options["xlsx"], export.xlsx_chunks(of))
+            self._write_report(options["xlsx"], export.xlsx_chunks(of))
         else:
-            self._tell(campaign, of.channel, options["json"])
+            self._tell_campaign(campaign, of.channel, options["json"])
 
-    def _write(self, name: str, chunks: Iterator[bytes]) -> None:
+    def _write_report(self, name: str, chunks: Iterator[bytes]) -> None:
         """Write a file whole or not at all."""
         if name == "-":
             with suppress(BrokenPipeError):
@@ -88,10 +88,10 @@ class Command(BaseCommand):
             raise CommandError(f"cannot write {name}: {error.strerror}") from error
         self.stderr.write(f"{name} is written")
 
-    def _tell(self, campaign: Campaign, channel: str, as_json: bool) -> None:
-        state = campaign_states.of_campaigns([campaign.pk])[campaign.pk]
-        found = reasons.of_campaign(campaign, channel, state.sums)
-        lines = [f"{campaign.name} ({campaign.sponsor}): {state.label}. {state.why}".strip(), _counts(state)]
+    def _tell_campaign(self, campaign: Campaign, channel: str, as_json: bool) -> None:
+        state = campaign_states.states_of_campaigns([campaign.pk])[campaign.pk]
+        found = reasons.reasons_of_campaign(campaign, channel, state.sums)
+        lines = [f"{campaign.name} ({campaign.sponsor}): {state.label}. {state.why}".strip(), _counts_line(state)]
         lines += [f"{one.messages:>12,}  {one.sentence} ({one.state})" for one in found]
         facts = {
             "campaign": campaign.pk,
@@ -114,7 +114,7 @@ class Command(BaseCommand):
         write_result(self.stdout, "\n".join(lines), facts, as_json)
 
 
-def _counts(state: CampaignState) -> str:
+def _counts_line(state: CampaignState) -> str:
     sums = state.sums
     counts = {
         "sent": sums.accepted,

@@ -41,7 +41,7 @@ class Command(ResourceCommand):
         with transaction.atomic():
             who = named_sponsor(sponsor, new=options["new_sponsor"])
             before = Identity.objects.exists()
-            row, new = entitlements.grant(who, of, login, options["urgent"] or Urgent.SINGLE)
+            row, new = entitlements.grant_entitlement(who, of, login, options["urgent"] or Urgent.SINGLE)
             if new:
                 facts.log_added(row)
         text = f"{row}{'' if new else ' already'}"

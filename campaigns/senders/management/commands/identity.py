@@ -68,7 +68,7 @@ class Command(ResourceCommand):
             raise CommandError("say --from for e-mail, or --sender-id or --number for SMS", returncode=2)
         with transaction.atomic():
             who = named_sponsor(sponsor, new=options["new_sponsor"])
-            wanted = {"channel": "sms" if options["from"] is None else "email", **_typed(options, who)}
+            wanted = {"channel": "sms" if options["from"] is None else "email", **_typed_fields(options, who)}
             row = Identity(sponsor=who, name=name, default=options["default"], **wanted)
             try:
                 added = sender_changes.add_identity(row, Actor(arguments.shell_user()))
@@ -84,10 +84,10 @@ class Command(ResourceCommand):
     @declare_verb("change it; an empty text takes an option away", *NAMED, *ORIGIN)
     def do_set(self, sponsor: str, name: str, **options: Any) -> None:
         row = named_identity(named_sponsor(sponsor), name)
-        wanted = _typed(options, row.sponsor) | ({"default": True} if options["default"] else {})
+        wanted = _typed_fields(options, row.sponsor) | ({"default": True} if options["default"] else {})
         if not wanted:
             raise CommandError("say what is to be changed: --from, --number and the like", returncode=2)
-        self._change(row, wanted)
+        self._change_row(row, wanted)
 
     @declare_verb(
         "sign its mails: makes a key, or takes yours, and prints the record for the DNS",
@@ -106,9 +106,9 @@ class Command(ResourceCommand):
             return
         if options["selector"]:
             domain = options["domain"] or row.from_address.rpartition("@")[2]
-            key = _read(options["key_file"]) if options["key_file"] else dkim.new_private_key()
+            key = _read_private_key(options["key_file"]) if options["key_file"] else dkim.new_private_key()
             wanted = {"dkim_domain": domain, "dkim_selector": options["selector"], "secret": {"private_key": key}}
-            row, _ = _stored(row, wanted)
+            row, _ = _store_values(row, wanted)
         known = row.dkim_key
         if known is None:
             raise CommandError(f"{row} has no key: make one with --selector NAME", returncode=2)
@@ -119,12 +119,12 @@ class Command(ResourceCommand):
     @declare_verb("it may be used", *NAMED)
     def do_enable(self, sponsor: str, name: str, **options: Any) -> None:
         row = named_identity(named_sponsor(sponsor), name)
-        self._change(row, {"enabled": True})
+        self._change_row(row, {"enabled": True})
 
     @declare_verb("it may not be used any more", *NAMED)
     def do_disable(self, sponsor: str, name: str, **options: Any) -> None:
         row = named_identity(named_sponsor(sponsor), name)
-        self._change(row, {"enabled": False})
+        self._change_row(row, {"enabled": False})
 
     @declare_verb("one without campaigns", *NAMED)
     def do_remove(self, sponsor: str, name: str, **options: Any) -> None:
@@ -137,12 +137,12 @@ class Command(ResourceCommand):
             raise CommandError(f"{row} has campaigns and stays, for the record; disable it instead") from None
         self.write_result(f"{sponsor}/{name}: removed", {"sponsor": sponsor, "name": name, "removed": True})
 
-    def _change(self, row: Identity, wanted: dict[str, Any]) -> None:
-        row, changed = _stored(row, wanted)
+    def _change_row(self, row: Identity, wanted: dict[str, Any]) -> None:
+        row, changed = _store_values(row, wanted)
         self.write_row(row, "changed" if changed else "already so")
 
 
-def _stored(row: Identity, wanted: dict[str, Any]) -> tuple[Identity, bool]:
+def _store_values(row: Identity, wanted: dict[str, Any]) -> tuple[Identity, bool]:
     """Store these values; return the identity, and True if one changed."""
     try:
         changed = sender_changes.change_identity(row.pk, wanted, Actor(arguments.shell_user()))
@@ -151,7 +151,7 @@ def _stored(row: Identity, wanted: dict[str, Any]) -> tuple[Identity, bool]:
     return Identity.objects.select_related("sponsor").get(pk=row.pk), changed
 
 
-def _typed(options: dict[str, Any], of: Sponsor) -> dict[str, Any]:
+def _typed_fields(options: dict[str, Any], of: Sponsor) -> dict[str, Any]:
     """Return the fields given as options, with the values to store."""
     wanted: dict[str, Any] = named_address(options["from"]) if options["from"] is not None else {}
     wanted |= {field: options[field].strip() for field in FIELDS if options[field] is not None}
@@ -167,7 +167,7 @@ def _typed(options: dict[str, Any], of: Sponsor) -> dict[str, Any]:
     return wanted if options["verp"] is None else wanted | {"verp": options["verp"]}
 
 
-def _read(file: str) -> str:
+def _read_private_key(file: str) -> str:
     try:
         return dkim.private_key(Path(file).read_text())
     except OSError as error:

@@ -52,32 +52,38 @@ class Command(ResourceCommand):
 
     @declare_verb("a new quota", SPONSOR, MOST, *WHICH, WARN)
     def do_add(self, sponsor: str, most: str, **options: Any) -> None:
-        row = _row_of(sponsor, options)
-        if _stored(row).exists():
+        row = _unsaved_quota(sponsor, options)
+        if _stored_quotas(row).exists():
             raise CommandError(f"{row.sponsor.name} has this quota already: quota set changes it")
-        row.most, row.warn_percent = _amount(most), row.warn_percent if options["warn"] is None else options["warn"]
+        row.most, row.warn_percent = (
+            _parse_amount(most),
+            row.warn_percent if options["warn"] is None else options["warn"],
+        )
         with transaction.atomic():
-            _check(row)
+            _check_quota(row)
             row.save()
             facts.log_added(row)
         self.write_row(row, "added")
 
     @declare_verb("another amount, or another warning", SPONSOR, MOST, *WHICH, WARN)
     def do_set(self, sponsor: str, most: str, **options: Any) -> None:
-        row = _stored(_row_of(sponsor, options)).first()
+        row = _stored_quotas(_unsaved_quota(sponsor, options)).first()
         if row is None:
             raise CommandError("there is no such quota: quota add makes one, quota list shows all")
-        row.most, row.warn_percent = _amount(most), row.warn_percent if options["warn"] is None else options["warn"]
-        _check(row)
+        row.most, row.warn_percent = (
+            _parse_amount(most),
+            row.warn_percent if options["warn"] is None else options["warn"],
+        )
+        _check_quota(row)
         with facts.log_changes(row, quota_facts):
             row.save(update_fields=["most", "warn_percent"])
         self.write_row(row, "set")
 
     @declare_verb("the quota holds no more", SPONSOR, *WHICH)
     def do_remove(self, sponsor: str, **options: Any) -> None:
-        asked = _row_of(sponsor, options)
+        asked = _unsaved_quota(sponsor, options)
         with transaction.atomic():
-            row = _stored(asked).first()
+            row = _stored_quotas(asked).first()
             if row:
                 facts.log_removed(row)
                 row.delete()
@@ -97,10 +103,15 @@ def _use_facts(use: Any) -> dict[str, Any]:
     if use is None:  # made since
         return {"used": None, "percent": None, "warns": None, "renewed_at": None}
     renewed = write_moment(use.renewed_at) if use.renewed_at else None
-    return {"used": str(use.quota.write(use.used)), "percent": use.percent, "warns": use.warns, "renewed_at": renewed}
+    return {
+        "used": str(use.quota.write_rounded(use.used)),
+        "percent": use.percent,
+        "warns": use.warns,
+        "renewed_at": renewed,
+    }
 
 
-def _row_of(sponsor: str, options: dict[str, Any]) -> SponsorQuota:
+def _unsaved_quota(sponsor: str, options: dict[str, Any]) -> SponsorQuota:
     """Return the named quota, unsaved."""
     what = options["what"]
     counted = what in (SponsorQuota.Measure.MESSAGES, SponsorQuota.Measure.UNITS)
@@ -114,12 +125,12 @@ def _row_of(sponsor: str, options: dict[str, Any]) -> SponsorQuota:
     )
 
 
-def _stored(row: SponsorQuota) -> Any:
+def _stored_quotas(row: SponsorQuota) -> Any:
     same = {name: getattr(row, name) for name in ("sponsor", "vendor", "span", "measure", "currency")}
     return SponsorQuota.objects.select_related("sponsor", "vendor").filter(**same)
 
 
-def _amount(text: str) -> Decimal:
+def _parse_amount(text: str) -> Decimal:
     try:
         found = Decimal(text)
     except InvalidOperation:
@@ -129,7 +140,7 @@ def _amount(text: str) -> Decimal:
     return found
 
 
-def _check(row: SponsorQuota) -> None:
+def _check_quota(row: SponsorQuota) -> None:
     try:
         row.full_clean()
     except ValidationError as error:

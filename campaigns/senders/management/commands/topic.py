@@ -45,7 +45,7 @@ class Command(ResourceCommand):
                 row.save()
                 facts.log_added(row)
         except IntegrityError:
-            row = _named(sponsor, name)
+            row = _named_topic(sponsor, name)
             if row.title != title:
                 raise CommandError(f"{row} is already there, and its title is {row.title!r}") from None
             if row.archived_at:
@@ -54,7 +54,7 @@ class Command(ResourceCommand):
 
     @declare_verb("change its title", *NAMED, TITLE)
     def do_set(self, sponsor: str, name: str, title: str, **options: Any) -> None:
-        row = _named(sponsor, name)
+        row = _named_topic(sponsor, name)
         try:
             sender_changes.rename_topic(row.pk, title, Actor(arguments.shell_user()))
         except ValidationError as error:
@@ -64,24 +64,24 @@ class Command(ResourceCommand):
 
     @declare_verb("no new campaign can name it; recipients can still unsubscribe from it", *NAMED)
     def do_archive(self, sponsor: str, name: str, **options: Any) -> None:
-        self._archive(_named(sponsor, name), True)
+        self._archive_row(_named_topic(sponsor, name), True)
 
     @declare_verb("campaigns can name it again", *NAMED)
     def do_restore(self, sponsor: str, name: str, **options: Any) -> None:
-        self._archive(_named(sponsor, name), False)
+        self._archive_row(_named_topic(sponsor, name), False)
 
-    def _archive(self, row: Topic, archived: bool) -> None:
+    def _archive_row(self, row: Topic, archived: bool) -> None:
         changed = sender_changes.archive_topic(row.pk, archived, Actor(arguments.shell_user()))
         self.write_row(row, "already so" if not changed else "archived" if archived else "restored")
 
     @declare_verb("one that nothing names", *NAMED)
     def do_remove(self, sponsor: str, name: str, **options: Any) -> None:
-        row = _named(sponsor, name)
+        row = _named_topic(sponsor, name)
         if not sender_changes.remove_topic(row, Actor(arguments.shell_user())):
             why = "campaigns name it, or recipients unsubscribed from it"
             raise CommandError(f"{row} stays: {why}; archive it instead")
         self.write_result(f"{sponsor}/{name}: removed", {"sponsor": sponsor, "name": name, "removed": True})
 
 
-def _named(sponsor: str, name: str) -> Topic:
+def _named_topic(sponsor: str, name: str) -> Topic:
     return find_of_sponsor(Topic.objects.all(), named_sponsor(sponsor), "topic", name)

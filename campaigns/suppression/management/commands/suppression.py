@@ -90,41 +90,56 @@ class Command(BaseCommand):
             raise CommandError(f"nothing was changed\n{error}{hidden_rows_hint(error)}") from error
 
     def do_add(self, **options: Any) -> None:
-        new = _default(options, _topics(options))
-        normal = _normal(options)
-        rows = [replace(new, address=normal(one)) for one in _named(options)]
-        self._added(len(rows), suppressing.add(_whose(options), options["channel"], rows, Actor(shell_user())), options)
+        new = _default_suppression(options, _topics_by_name(options))
+        normal = _reader_of_options(options)
+        rows = [replace(new, address=normal(one)) for one in _given_addresses(options)]
+        self._write_added(
+            len(rows),
+            suppressing.add_and_record(_sponsor_id_of(options), options["channel"], rows, Actor(shell_user())),
+            options,
+        )
 
     def do_import(self, **options: Any) -> None:
-        with _copied(options["file"]) as file:
-            topics = _topics(options)
-            rows = SuppressionFile(file, options["channel"], _default(options, topics), topics, region=_region(options))
+        with _copy_input(options["file"]) as file:
+            topics = _topics_by_name(options)
+            rows = SuppressionFile(
+                file,
+                options["channel"],
+                _default_suppression(options, topics),
+                topics,
+                region=_region_of_options(options),
+            )
             if rows.hidden:
                 where = count_of(rows.hidden, "of them is in a row", "of them are in rows")
                 self.stderr.write(f"{where} that the spreadsheet hides")
-            self._added(
-                len(rows), suppressing.add(_whose(options), options["channel"], rows, Actor(shell_user())), options
+            self._write_added(
+                len(rows),
+                suppressing.add_and_record(_sponsor_id_of(options), options["channel"], rows, Actor(shell_user())),
+                options,
             )
 
     def do_export(self, **options: Any) -> None:
-        write_suppressions(suppressing.held().filter(sponsor=_whose(options), channel=options["channel"]), self.stdout)
+        write_suppressions(
+            suppressing.held_suppressions().filter(sponsor=_sponsor_id_of(options), channel=options["channel"]),
+            self.stdout,
+        )
 
     def do_check(self, **options: Any) -> None:
-        normal, whose = _normal(options), _whose(options)
-        addresses = [normal(one) for one in _named(options)]
-        ids = [id for one in {whose, None} for id in lists.of_addresses(options["channel"], addresses, one)]
-        holds = set(suppressing.held().filter(pk__in=ids).values_list("pk", flat=True))
+        normal, whose = _reader_of_options(options), _sponsor_id_of(options)
+        addresses = [normal(one) for one in _given_addresses(options)]
+        ids = [id for one in {whose, None} for id in lists.ids_of_addresses(options["channel"], addresses, one)]
+        holds = set(suppressing.held_suppressions().filter(pk__in=ids).values_list("pk", flat=True))
         rows = Suppression.objects.filter(pk__in=ids).select_related("sponsor", "topic").order_by("pk")
-        write_rows(self.stdout, [_facts(row, row.pk in holds) for row in rows], options["json"], SHOWN)
+        write_rows(self.stdout, [_facts_of_row(row, row.pk in holds) for row in rows], options["json"], SHOWN)
 
     def do_lift(self, **options: Any) -> None:
-        number = suppressing.lift(self._ids(options), Actor(shell_user()), options["reason"])
+        number = suppressing.lift_and_record(self._ids_to_change(options), Actor(shell_user()), options["reason"])
         write_result(
             self.stdout, f"{number:,} lifted; retry_job sends what they kept back", {"lifted": number}, options["json"]
         )
 
     def do_erase(self, **options: Any) -> None:
-        number = suppressing.erase(self._ids(options), Actor(shell_user()), options["reason"])
+        number = suppressing.erase_and_record(self._ids_to_change(options), Actor(shell_user()), options["reason"])
         text = count_of(number, "address is erased and stays", "addresses are erased and stay")
         write_result(self.stdout, f"{text} suppressed", {"erased": number}, options["json"])
 
@@ -134,19 +149,21 @@ class Command(BaseCommand):
             raise CommandError(f"there is no job {options['job']}")
         write_rows(self.stdout, _kept_back(job), options["json"], RECIPIENTS)
 
-    def _added(self, given: int, added: int, options: dict[str, Any]) -> None:
+    def _write_added(self, given: int, added: int, options: dict[str, Any]) -> None:
         sentence = (
             f"{added:,} suppressed; {count_of(given - added, 'was', 'were')} so already, given twice, or at an end"
         )
         write_result(self.stdout, sentence, {"given": given, "added": added}, options["json"])
 
-    def _ids(self, options: dict[str, Any]) -> list[int]:
+    def _ids_to_change(self, options: dict[str, Any]) -> list[int]:
         if options["source"]:
-            return list(suppressing.of_source(_whose(options), options["channel"], options["source"]))
+            return list(suppressing.ids_from_source(_sponsor_id_of(options), options["channel"], options["source"]))
         if not options["file"]:
-            normal = _normal(options)
-            return lists.of_addresses(options["channel"], [normal(one) for one in _named(options)], _whose(options))
-        with _copied(options["file"]) as file:
+            normal = _reader_of_options(options)
+            return lists.ids_of_addresses(
+                options["channel"], [normal(one) for one in _given_addresses(options)], _sponsor_id_of(options)
+            )
+        with _copy_input(options["file"]) as file:
             default = NewSuppression("", "by_hand")
             rows = SuppressionFile(
                 file,
@@ -155,10 +172,10 @@ class Command(BaseCommand):
                 {},
                 LIMIT,
                 with_topics=False,
-                region=_region(options),
+                region=_region_of_options(options),
                 hidden_rows=hidden_rows(options),
             )
-            return suppressing.of_file(_whose(options), options["channel"], rows)
+            return suppressing.ids_of_file(_sponsor_id_of(options), options["channel"], rows)
 
 
 def _kept_back(job: Job) -> Iterator[dict[str, Any]]:
@@ -167,40 +184,40 @@ def _kept_back(job: Job) -> Iterator[dict[str, Any]]:
         yield {"message": row.pk, "recipient": row.recipient, "reason": row.error_sub_type}
 
 
-def _named(options: dict[str, Any]) -> list[str]:
+def _given_addresses(options: dict[str, Any]) -> list[str]:
     if not options["address"]:
         raise CommandError("name at least one ADDRESS", returncode=2)
     return list(options["address"])
 
 
-def _topics(options: dict[str, Any]) -> dict[str, int]:
-    return dict(Topic.objects.filter(sponsor=_whose(options)).values_list("name", "pk"))
+def _topics_by_name(options: dict[str, Any]) -> dict[str, int]:
+    return dict(Topic.objects.filter(sponsor=_sponsor_id_of(options)).values_list("name", "pk"))
 
 
-def _default(options: dict[str, Any], topics: dict[str, int]) -> NewSuppression:
+def _default_suppression(options: dict[str, Any], topics: dict[str, int]) -> NewSuppression:
     until = read_time(options["until"], "--until") if options["until"] else None
     topic = topic_of(topics, options["topic"], options["reason"]) if options["topic"] else None
     return NewSuppression("", options["reason"], options["source"], None, until, topic)
 
 
-def _whose(options: dict[str, Any]) -> int | None:
-    found = _sponsor(options)
+def _sponsor_id_of(options: dict[str, Any]) -> int | None:
+    found = _sponsor_of_options(options)
     return found.pk if found else None
 
 
-def _sponsor(options: dict[str, Any]) -> Sponsor | None:
+def _sponsor_of_options(options: dict[str, Any]) -> Sponsor | None:
     return None if options["all_sponsors"] else named_sponsor(options["sponsor"])
 
 
-def _region(options: dict[str, Any]) -> str:
-    return region_of(_sponsor(options), options["channel"], options["region"])
+def _region_of_options(options: dict[str, Any]) -> str:
+    return region_of(_sponsor_of_options(options), options["channel"], options["region"])
 
 
-def _normal(options: dict[str, Any]) -> intake.AddressReader:
-    return intake.AddressReader(options["channel"], _region(options))
+def _reader_of_options(options: dict[str, Any]) -> intake.AddressReader:
+    return intake.AddressReader(options["channel"], _region_of_options(options))
 
 
-def _copied(name: str) -> BinaryIO:
+def _copy_input(name: str) -> BinaryIO:
     """Return a copy that can be read twice, unlike a pipe, and cannot change meanwhile."""
     copy: Any = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
     try:
@@ -218,7 +235,7 @@ def _copied(name: str) -> BinaryIO:
     return file_copy
 
 
-def _facts(row: Suppression, holds: bool) -> dict[str, Any]:
+def _facts_of_row(row: Suppression, holds: bool) -> dict[str, Any]:
     return {
         "id": row.pk,
         "sponsor": row.sponsor.name if row.sponsor else "all",
