@@ -36,7 +36,7 @@ def rate_of_nine(messages: int, *, defers: bool) -> float:
         with Installation().workers():
             notify_vendors([job.vendor_id])
             wait_until(lambda: sum(relay.took[one] for one in NINE) >= 9 * messages, "all are taken", 600, every=LOOK)
-            actions.stop([job.pk])  # what waits would go on in the next row
+            actions.stop_jobs([job.pk])  # what waits would go on in the next row
         if max(map(relay.taken.count, relay.taken[:100])) > 1:
             raise SystemExit("a mail was taken twice")
         times = [at for to, at in relay.taken_at if not to.endswith(DEFERS)]

@@ -98,8 +98,8 @@ def main() -> None:
 
         vendor = factories.vendor(settings={"url": "http://127.0.0.1:9/letters"}, casters=())
         factories.credential(vendor, "default")
-        _, one = keys.create(factories.sponsor(), "live", ["send", "read"], requests_per_minute=0)
-        _, other = keys.create(factories.sponsor(), "live", ["send", "read"], requests_per_minute=0)
+        _, one = keys.create_key(factories.sponsor(), "live", ["send", "read"], requests_per_minute=0)
+        _, other = keys.create_key(factories.sponsor(), "live", ["send", "read"], requests_per_minute=0)
         with doors(BODY_SECONDS="600") as running:
             questions = {
                 "log-in page": lambda: get(running.web, "/admin/login/")[0],

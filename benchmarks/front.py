@@ -200,7 +200,7 @@ def main() -> None:
 
         vendor = factories.vendor(settings={"url": "http://127.0.0.1:9/letters"}, casters=())
         factories.credential(vendor, "default")
-        _, token = keys.create(factories.sponsor(), "live", ["send"], requests_per_minute=10**9)
+        _, token = keys.create_key(factories.sponsor(), "live", ["send"], requests_per_minute=10**9)
         for name, command in servers().items():
             with serving(command) as path:
                 letters(name, path, token, vendor.slug, seconds, rounds)

@@ -9,7 +9,7 @@ from campaigns.doors.front.keys import Key
 from mailhub.urls import urlpatterns as project
 
 nothing = NinjaAPI(title="yardstick", urls_namespace="yardstick", openapi_url=None)
-problems.install(nothing)
+problems.install_handlers(nothing)
 
 
 @nothing.post("/nothing", auth=Key("send"))

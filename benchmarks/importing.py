@@ -37,7 +37,7 @@ def run(path: Path) -> None:
 
     call_command("migrate", verbosity=0)
     vendor = Vendor.objects.create(slug="vendor", name="vendor")
-    content = templates.compile("Hello {{ name }}", "Dear {{ name }} in {{ city }}: {{ number }}", html=False)
+    content = templates.compile_templates("Hello {{ name }}", "Dear {{ name }} in {{ city }}: {{ number }}", html=False)
     with path.open("rb") as file:
         start = time.perf_counter()
         recipients = intake.check_table(intake.Table(file), vendor.channel, content)

@@ -149,7 +149,7 @@ def keep(ready: bytes, rows: int) -> tuple[float, float]:
     from tests import factories
 
     credential = login("http://nobody.invalid")
-    content = templates.compile(recipients.SUBJECT, recipients.BODY, html=False)
+    content = templates.compile_templates(recipients.SUBJECT, recipients.BODY, html=False)
     began = time.perf_counter()
     checked = intake.check_table(intake.Table(io.BytesIO(ready)), credential.vendor.channel, content)
     stored = time.perf_counter()

@@ -23,8 +23,8 @@ def main() -> None:
 
         vendor = factories.vendor(settings={"url": "http://127.0.0.1:9/letters"}, casters=())
         factories.credential(vendor, "default")
-        _, one = keys.create(factories.sponsor(), "live", ["send", "read"], requests_per_minute=0)
-        _, other = keys.create(factories.sponsor(), "live", ["send", "read"], requests_per_minute=0)
+        _, one = keys.create_key(factories.sponsor(), "live", ["send", "read"], requests_per_minute=0)
+        _, other = keys.create_key(factories.sponsor(), "live", ["send", "read"], requests_per_minute=0)
         with doors(RENDER_STEPS="1000000000000") as running:
             asked = {"GET /services": lambda: get(running.api, "/api/v1/services", Authorization=f"Bearer {other}")[0]}
             times(asked, FIRST)

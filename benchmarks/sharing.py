@@ -121,7 +121,7 @@ class Shared:
     def stop_all(self) -> None:
         from campaigns.operations import actions
 
-        actions.stop(self.jobs)
+        actions.stop_jobs(self.jobs)
 
 
 def within(times: Sequence[float], first: float, last: float) -> int:

@@ -65,10 +65,10 @@ def _is_stopping() -> bool:
 @shared_task(is_revocable=False)  # type: ignore[call-overload, untyped-decorator]  # an attribute of the task
 def cast(vendor_id: int) -> None:
     """Let each idle mailcaster take its next job or child, and send a `send_job` for each to the vendor's queue."""
-    _by_database(lambda: _wake_casters(vendor_id, Vendor.objects.get(pk=vendor_id).queue))
+    _run_with_database(lambda: _wake_casters(vendor_id, Vendor.objects.get(pk=vendor_id).queue))
 
 
-def _by_database(function: Callable[..., Any], *args: Any, **over: Any) -> Any:
+def _run_with_database(function: Callable[..., Any], *args: Any, **over: Any) -> Any:
     """Run the function; in a pool of threads, on shared connections instead of one for each thread.
 
     over: see Sender.run_in_database.
@@ -88,7 +88,7 @@ def _wake_casters(vendor_id: int, queue: str) -> None:
         if claimed is None:
             continue
         failpoints.here("before_notify")
-        shown = _packet(claimed.job_id, claimed.parent_id, claimed.size)
+        shown = _packet_options(claimed.job_id, claimed.parent_id, claimed.size)
         packet = send_job.si(claimed.job_id, claimed.fence).set(queue=queue, **shown)
         if claimed.parent_id is None:
             packet.apply_async(ignore_result=True)
@@ -115,7 +115,7 @@ def _notify_children(parent_id: int, packets: list[Any]) -> None:
             packet.apply_async(ignore_result=True)
 
 
-def _packet(job_id: int, parent_id: int | None, size: int) -> dict[str, Any]:
+def _packet_options(job_id: int, parent_id: int | None, size: int) -> dict[str, Any]:
     return flower_options(f"job={parent_id} child={job_id} n={size}" if parent_id else f"job={job_id} n={size}")
 
 
@@ -128,16 +128,20 @@ def send_job(job_id: int, fence: int) -> None:
     """
     with suppress(LockNotAvailable):  # locked jobs are left to the sweep
         sent = (_kept or sending).send_claimed_job(job_id, fence, _is_stopping, finalizer.log_drained)
-        _by_database(_sent, sent, sent.logged or _by_database(finalizer.finalise_job, sent.job_id, over=_is_stopping))
+        _run_with_database(
+            _finish_after_sending,
+            sent,
+            sent.logged or _run_with_database(finalizer.finalise_job, sent.job_id, over=_is_stopping),
+        )
 
 
-def _sent(sent: sending.Sent, logged: bool) -> None:
+def _finish_after_sending(sent: sending.Sent, logged: bool) -> None:
     if not (logged or sent.ours):
         return
     job = finalizer.look_at(sent.job_id)
     if logged:
         with passes_locked():
-            announce(finalizer.ended_by(job))
+            announce_results(finalizer.ended_by(job))
     if not sent.ours or _is_stopping():
         return
     log.info(
@@ -161,13 +165,13 @@ def finish_parent(parent_id: int) -> None:
     The rows decide, so it may run early, twice or never. A locked parent is left to the sweep.
     """
     if unless_locked(finalizer.finish_parent, parent_id):
-        announce([parent_id])
+        announce_results([parent_id])
 
 
-def announce(job_ids: Iterable[int]) -> None:
+def announce_results(job_ids: Iterable[int]) -> None:
     """Notify that results of these jobs' sessions can be written (document 002); the sweep repeats that."""
     for session_id in finalizer.sessions_to_write(job_ids):
-        _notify(consume_session, str(session_id))
+        _notify_task(consume_session, str(session_id))
 
 
 @shared_task
@@ -199,7 +203,7 @@ def deliver_webhooks() -> None:
 def sweep_sessions() -> None:
     """Find unwritten results and unposted events."""
     for session_id in writer.left_behind():
-        _notify(consume_session, str(session_id), expires=60)
+        _notify_task(consume_session, str(session_id), expires=60)
     delivery.give_up()
     if (due := delivery.find_next_call()) and due <= timezone.now():
         notify_webhooks()
@@ -211,7 +215,7 @@ def notify_of_draft(task: str, draft_id: int) -> None:
         current_app.send_task(f"mailhub.tasks.{task}", (draft_id,), ignore_result=True)
 
 
-def _notify(task: Any, argument: Any, **options: Any) -> None:
+def _notify_task(task: Any, argument: Any, **options: Any) -> None:
     name = next(iter(signature(task.run).parameters))
     try:
         task.apply_async((argument,), **flower_options(f"{name}={argument}"), **options)
@@ -240,9 +244,9 @@ def dispatch_night(vendor_id: int) -> None:
 def sweep() -> None:
     """Do the work that lost notifications or workers left. Runs every few seconds, and is idempotent."""
     facts = sweeper.run_sweep(timedelta(seconds=settings.LEASE_SECONDS))
-    announce(facts.finalised)
+    announce_results(facts.finalised)
     for job in facts.unanswered:
-        shown = _packet(job.pk, job.parent_id, job.size)
+        shown = _packet_options(job.pk, job.parent_id, job.size)
         send_job.si(job.pk, job.fence).set(queue=job.vendor.queue, **shown).apply_async(ignore_result=True)
     for vendor_id in facts.nights_due:
         dispatch_night.delay(vendor_id)
@@ -301,15 +305,15 @@ def delete_files() -> None:
 
 
 @signals.worker_shutting_down.connect
-def _stop(*_: Any, **__: Any) -> None:
+def _note_stop(*_: Any, **__: Any) -> None:
     _stopping.value = 1
 
 
 @signals.worker_init.connect
-def _in_threads(sender: Any, **_: Any) -> None:
+def _begin_in_threads(sender: Any, **_: Any) -> None:
     """Set up a pool of threads. Celery announces the start of pools only for processes (worker_process_init)."""
     if issubclass(concurrency.get_implementation(sender.pool_cls), ThreadPool):
-        _begin(sending.Sender(many=True))
+        _begin_sending(sending.Sender(many=True))
         # Other tasks use their thread's connection. If it were kept, each of hundreds of threads would have one.
         signals.task_postrun.connect(_close_connection)
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # each call in flight is an open file
@@ -323,8 +327,8 @@ def _say_what_is_missing(**_: Any) -> None:
 
 
 @signals.worker_process_init.connect
-def _in_a_pool(**_: Any) -> None:
-    _begin(sending.Sender())
+def _begin_in_pool(**_: Any) -> None:
+    _begin_sending(sending.Sender())
     signals.task_prerun.connect(drop_lost_connection)  # Celery keeps the connection between tasks (mailhub/celery.py)
     if current_process().name != "MainProcess":  # the solo pool sends this signal too, from the worker's own process
         signals.task_prerun.connect(_hear_the_end)
@@ -334,7 +338,7 @@ def _close_connection(**_: Any) -> None:
     connection.close()
 
 
-def _begin(sender: sending.Sender) -> None:
+def _begin_sending(sender: sending.Sender) -> None:
     global _kept, _watch
     _kept = sender
     _watch = journals.JournalWatch()
@@ -346,7 +350,7 @@ def _begin(sender: sending.Sender) -> None:
 
 @signals.worker_process_shutdown.connect
 @signals.worker_shutdown.connect
-def _close(**_: Any) -> None:
+def _close_kept(**_: Any) -> None:
     if _watch is not None:
         _watch.close()
     if _kept is not None:
@@ -358,4 +362,4 @@ def _hear_the_end(**_: Any) -> None:
 
     Set at each task, because the pool installs its own handler.
     """
-    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGTERM, _note_stop)

@@ -34,7 +34,7 @@ from django.middleware.security import SecurityMiddleware
 
 from campaigns.doors import shares
 from campaigns.doors.front import keys
-from campaigns.doors.front.body_gate import LITTLE, BodyGate, Judge, too_large
+from campaigns.doors.front.body_gate import LITTLE, BodyGate, Judge, size_problem
 from campaigns.doors.front.keys import keyring
 from campaigns.doors.front.problems import API, Problem
 from campaigns.doors.shares import DEAR_AT_ONCE, DEAR_EACH, DEAR_MOST, WAITING_MOST, TooManyWait, Turns
@@ -129,7 +129,7 @@ class Listener:
         sys.setswitchinterval(SWITCH)
         if self._name:
             running_versions.keep_announcing(self._name)
-        templates.breathe, templates.renderer = shares.give_way, shares.renderer
+        templates.breathe, templates.renderer = shares.give_way, shares.request_renderer
         for number in range(settings.WEB_THREADS):
             threading.Thread(target=self._work, name=f"request-{number}", daemon=True).start()
 
@@ -146,11 +146,11 @@ class Listener:
             most, held = PUBLIC_BODY if public else settings.DATA_UPLOAD_MAX_MEMORY_SIZE, NOTHING_HELD
             size = _size(scope.headers)
             if not public and (size is None or size > LITTLE):
-                most, held = await self._bodies.admit(scope.path, environ, size)
+                most, held = await self._bodies.admit_body(scope.path, environ, size)
             with held:
                 await self._answered(scope, protocol, environ, most)
         except Problem as problem:
-            _tell(protocol, problem.response(), _environ(scope))
+            _tell(protocol, problem.make_response(), _environ(scope))
 
     async def _answered(self, scope: Any, protocol: Any, environ: Environ, most: int) -> None:
         """Read the body and have a thread answer in its turn. Raises Problem."""
@@ -180,10 +180,10 @@ class Listener:
         """Answer the request in its turn. Returns False if it proved expensive and must restart. Raises TooManyWait."""
         async with AsyncExitStack() as turns:
             if kind:
-                await turns.enter_async_context(self._gates[kind].turn(who))
-            await turns.enter_async_context(self._gates[""].turn(who))
+                await turns.enter_async_context(self._gates[kind].take_turn(who))
+            await turns.enter_async_context(self._gates[""].take_turn(who))
             if kind == shares.CHEAP:  # a request that still waits computes nothing
-                turns.enter_context(shares.cheap())
+                turns.enter_context(shares.mark_cheap())
             done = self._loop.create_future()
             self._ready.put((environ, protocol, kind, done))
             large = await done
@@ -197,11 +197,11 @@ class Listener:
             answer: LargeAnswer | Again | None = None
             log_ids.IDS.set(environ.get(IDS, {}))
             try:
-                with shares.answering(kind):
+                with shares.mark_answering(kind):
                     answer = _answer(self._django, environ, protocol)
             except BaseException:  # on any error the thread continues and returns the turn
                 log.exception("%s %s", environ["REQUEST_METHOD"], environ["PATH_INFO"])
-                _tell(protocol, Problem("internal", "It is in the log.").response(), environ)
+                _tell(protocol, Problem("internal", "It is in the log.").make_response(), environ)
             finally:
                 self._loop.call_soon_threadsafe(done.set_result, answer)
 
@@ -232,9 +232,9 @@ def _whose(environ: Environ) -> Hashable:
     if (vendors := keys.find_reports(path)) is not None:
         return vendors
     if path.startswith(API):
-        return keyring.owner(environ.get("HTTP_AUTHORIZATION", "").rpartition(" ")[2]) or shares.STRANGER
+        return keyring.cached_owner(environ.get("HTTP_AUTHORIZATION", "").rpartition(" ")[2]) or shares.STRANGER
     found = SESSION.search(environ.get("HTTP_COOKIE", ""))
-    return shares.sessions.find(found[1]) if found else shares.STRANGER
+    return shares.sessions.find_user(found[1]) if found else shares.STRANGER
 
 
 def _who_logs_in(environ: Environ) -> tuple[Hashable, str]:
@@ -293,7 +293,7 @@ async def _read(headers: Any, protocol: Any, most: int) -> tuple[BinaryIO, str]:
     if length is None and "transfer-encoding" not in headers:
         return io.BytesIO(), ""
     if length is not None and int(length) > most:
-        raise too_large(most)
+        raise size_problem(most)
     try:
         async with asyncio.timeout(settings.BODY_SECONDS) as limit:
             if length is not None and int(length) <= LITTLE:
@@ -312,7 +312,7 @@ async def _spooled(protocol: Any, limit: asyncio.Timeout, most: int) -> tuple[Bi
         async for chunk in protocol:
             size += len(chunk)
             if size > most:
-                raise too_large(most)
+                raise size_problem(most)
             spool.write(chunk)
             limit.reschedule(began + size / RATE)
     except BaseException:  # such as a client that goes away
@@ -404,6 +404,6 @@ api = Listener(
     ApiHandler(),
     lambda path: path.startswith((API, "/static/")),
     "Pages for browsers have a port of their own: PORT.",
-    keys.judge,
+    keys.judge_large_body,
     name="api",
 )

@@ -14,8 +14,8 @@ from django.views.decorators.http import require_GET, require_http_methods
 from campaigns.approvals import frozen_parts
 from campaigns.content import previews
 from campaigns.doors import labels
-from campaigns.doors.access import page
-from campaigns.doors.sandboxed import framed, guarded, with_images
+from campaigns.doors.access import owners_page
+from campaigns.doors.sandboxed import frame_content, guard_frames, show_images
 from campaigns.engine import progress
 from campaigns.engine.ports import NotEntitled
 from campaigns.lists import estimates
@@ -34,18 +34,18 @@ MOST = 200  # waiting ones in the list
 LONGEST = 2_000  # characters of a remark
 
 
-@page()
+@owners_page()
 @require_GET
 def list_approvals_page(request: HttpRequest) -> HttpResponse:
     """Show waiting campaigns, oldest first, and recent decisions."""
     whole = Approval.objects.select_related("campaign__sponsor")
     mine = whole.of_sponsors(sponsor_ids_of(request.user)).defer(*HEAVY)  # ids keep the order of the index
-    waiting = list(mine.filter(*approving.waiting()).order_by("id")[:MOST])
+    waiting = list(mine.filter(*approving.waiting_conditions()).order_by("id")[:MOST])
     decided = list(mine.filter(verdict__isnull=False).order_by("-decided_at")[:LATEST])
     return render(request, "owners/approvals.html", {"waiting": waiting, "decided": decided})
 
 
-@page()
+@owners_page()
 @require_http_methods(["GET", "HEAD", "POST"])
 def show_approval(request: HttpRequest, campaign_id: int) -> HttpResponse:
     """Show what waits for approval, with the letter of any row; POST decides."""
@@ -65,7 +65,7 @@ def show_approval(request: HttpRequest, campaign_id: int) -> HttpResponse:
         "campaign": campaign,
         "sums": progress.progress_of_campaigns([campaign.pk])[campaign.pk],
         "may": approving.may_decide(user),
-        "why_not": approving.why_not(found, user),
+        "why_not": approving.approval_obstacle(found, user),
         "live": found.verdict is None,
         "paused": found.verdict is None and campaign.stays_paused,
         "row": row,
@@ -73,12 +73,12 @@ def show_approval(request: HttpRequest, campaign_id: int) -> HttpResponse:
         "after": row + 1 if row < rows else None,
         "sees": sees,
         "letter": letter,
-        "html": framed(with_images(letter.body, letter.attachments)) if letter and campaign.html else "",
+        "html": frame_content(show_images(letter.body, letter.attachments)) if letter and campaign.html else "",
         "fault": fault,
         "files": campaign.files.filter(to_all=True).select_related(None).order_by("id").values("name", "content_type"),
         "longest": LONGEST,
     }
-    return guarded(render(request, "owners/approval.html", context))
+    return guard_frames(render(request, "owners/approval.html", context))
 
 
 def _decide_on_page(request: HttpRequest, found: Approval) -> HttpResponse:
@@ -90,7 +90,9 @@ def _decide_on_page(request: HttpRequest, found: Approval) -> HttpResponse:
         messages.error(request, _("Choose whether it is approved or refused; a remark has up to 2,000 characters."))
     else:
         try:
-            answer = approving.decide(found.campaign_id, verdict, user, remark, seen=request.POST.get("seen", ""))
+            answer = approving.decide_approval(
+                found.campaign_id, verdict, user, remark, seen=request.POST.get("seen", "")
+            )
             level = messages.SUCCESS if answer.changed else messages.INFO
             messages.add_message(request, level, _sentence_of_text(show(answer.message)))
         except CannotDecide as why:
@@ -98,7 +100,7 @@ def _decide_on_page(request: HttpRequest, found: Approval) -> HttpResponse:
     return redirect("approval", found.campaign_id)
 
 
-@page()
+@owners_page()
 @require_GET
 def show_cost(request: HttpRequest, campaign_id: int) -> HttpResponse:
     """Show cost and forecast, which may take some seconds; the page loads them separately."""

@@ -49,13 +49,13 @@ class RecipientAnswerAdmin(Scoped):
 
         @admin.display(description=gettext_lazy("from"))
         def writer(row: RecipientAnswer) -> str:
-            return labels.recipient(row.sender, seen)
+            return labels.format_recipient(row.sender, seen)
 
         return [writer if name == "writer" else name for name in super().get_list_display(request)]
 
     @admin.display(description=gettext_lazy("from"))
     def writer(self, row: RecipientAnswer) -> str:
-        return labels.recipient(row.sender, seen=False)
+        return labels.format_recipient(row.sender, seen=False)
 
     @admin.display(description=gettext_lazy("text"))
     def readable_text(self, row: RecipientAnswer) -> str:
@@ -83,4 +83,4 @@ class RecipientAnswerAdmin(Scoped):
                 changed += decide(pk, by)
             except unread_answers.StartedSince as error:
                 self.message_user(request, show(str(error)), messages.WARNING)
-        self.message_user(request, gettext("%(number)s decided.") % {"number": labels.number(changed)})
+        self.message_user(request, gettext("%(number)s decided.") % {"number": labels.format_number(changed)})

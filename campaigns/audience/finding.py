@@ -77,7 +77,7 @@ class FoundMessage:
     @property
     def name(self) -> str:
         """The message's id for programs."""
-        return public_ids.name("msg", self.message.pk)
+        return public_ids.id_of_number("msg", self.message.pk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def _ids_by_reference(text: str) -> list[int]:
     if reference := read_reference(lower):
         known = Message.objects.filter(pk=reference.id, uuid=UUID(str(reference.uuid)))
         return list(known.values_list("pk", flat=True))
-    number = int(text) if NUMBER.fullmatch(text) else public_ids.number("msg", text)
+    number = int(text) if NUMBER.fullmatch(text) else public_ids.number_of_id("msg", text)
     return [] if number is None else list(Message.objects.filter(pk=number).values_list("pk", flat=True))
 
 
@@ -177,7 +177,7 @@ def _describe_messages(rows: Sequence[Message]) -> Iterator[FoundMessage]:
         events[one.message_id].append(Happening(one.created_at, what, said))
     for row in rows:
         stopped = jobs.get(row.pk, (0, ""))[1] in STILL
-        state = labels.of_message(row, in_flight=row.pk in called, stopped=stopped)
+        state = labels.label_of_message(row, in_flight=row.pk in called, stopped=stopped)
         order = sorted([*_events_of_columns(row), *events[row.pk]], key=lambda one: one.at)
         yield FoundMessage(row, state, vendors.get(row.pk, (0, ""))[1], tuple(order))
 

@@ -30,7 +30,7 @@ from campaigns.models import Campaign, Entitlement, Identity, InboundMessage, Re
 from campaigns.senders.entitlements import require_entitlement
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
-from campaigns.texts.phone_numbers import e164, region_of
+from campaigns.texts.phone_numbers import parse_e164, region_of
 from vendors import alarms
 from vendors.adapters.reports import InboundText
 from vendors.instants import convert_to_utc
@@ -269,7 +269,7 @@ def _number_as_e164(text: str, region: str = "") -> str:
         spellings.append((text, region))
     for spelling, there in spellings:
         try:
-            return e164(spelling, there)
+            return parse_e164(spelling, there)
         except ValueError:
             continue
     return _storable_body(text)[:LONGEST]

@@ -13,8 +13,8 @@ from campaigns.content.template_versions import versions
 from campaigns.content.template_versions.versions import TemplateContent
 from campaigns.doors.front import request_bodies
 from campaigns.doors.front.keys import Caller, Key
-from campaigns.doors.front.problems import Problem, error, invalid
-from campaigns.doors.front.rate_limits import RenderBudget, over_budget
+from campaigns.doors.front.problems import Problem, invalid_problem, make_error
+from campaigns.doors.front.rate_limits import RenderBudget, budget_problem
 from campaigns.doors.front.schemas import Channel, ClassWord, HeaderIn, PageLinks, ProblemOut, Strict
 from campaigns.models import Template, TemplateVersion
 from campaigns.texts.templates import OverBudget, TemplateError
@@ -112,12 +112,12 @@ def list_templates(
         201: TemplateVersionOut, 200: TemplateVersionOut, 400: ProblemOut, 409: ProblemOut, 413: ProblemOut, **PROBLEMS
     },
     summary="Add a version of a template",
-    openapi_extra={"requestBody": request_bodies.described(TemplateIn)},
+    openapi_extra={"requestBody": request_bodies.describe_body(TemplateIn)},
 )  # fmt: skip
 def add_template_version(request: HttpRequest, response: HttpResponse) -> Status[dict[str, Any]]:
     """Compiled before it is stored. 200: the newest version says the same, so nothing was added."""
     caller, budget = _live_key_caller(request), RenderBudget(request.auth.sponsor_id)  # type: ignore[attr-defined]
-    asked, _ = request_bodies.read(request, TemplateIn)
+    asked, _ = request_bodies.read_body(request, TemplateIn)
     headers = [(one.name, one.value) for one in asked.headers]
     content = TemplateContent(asked.subject, asked.body, asked.html, asked.text, headers)
     budget.foresee(asked.subject, asked.body, asked.text, *(one.value for one in asked.headers))
@@ -133,11 +133,11 @@ def add_template_version(request: HttpRequest, response: HttpResponse) -> Status
             budget,
         )
     except OverBudget as why:
-        raise over_budget(why, "/body") from why
+        raise budget_problem(why, "/body") from why
     except TemplateError as why:
-        raise invalid([error(_pointer_of_fault(str(why)), "template", str(why))]) from why
+        raise invalid_problem([make_error(_pointer_of_fault(str(why)), "template", str(why))]) from why
     except versions.TemplateRefused as why:
-        raise invalid([error("/name", "template", str(why))]) from why
+        raise invalid_problem([make_error("/name", "template", str(why))]) from why
     except versions.NewerVersion as why:
         raise Problem("state-conflict", f"{why}; read it, and add yours to it") from why
     if asked.mail_class is not None:

@@ -61,7 +61,7 @@ def check_vendor(
     campaign: Campaign, content: templates.Content, vendor: Vendor, adapter: Adapter, messages: range
 ) -> None:
     parted = campaign.text or campaign.headers or campaign.has_files
-    if parted and (missing := campaign.needed_parts - parts.carried(type(adapter), vendor.settings)):
+    if parted and (missing := campaign.needed_parts - parts.parts_carried(type(adapter), vendor.settings)):
         raise LookupError(f"{vendor.slug} carries no {' and no '.join(sorted(missing))} any more")
     if links_missing(campaign, content, messages):
         raise NoLinks("PUBLIC_URL is not set, and its letters show the link to unsubscribe")
@@ -113,7 +113,7 @@ def letter_of(
             mailto = return_paths.of(message.reference, "unsubscribe") if return_paths else ""
             listed = links.headers(url, mailto)
     try:
-        subject, body, text = content.render(message.recipient, message.params, budget, given)
+        subject, body, text = content.render_letter(message.recipient, message.params, budget, given)
         headers = campaign.headers_for(message.recipient, message.params, budget)
     except templates.TemplateError as error:
         return Refused("template", str(error), AnswerCause.CONTENT)

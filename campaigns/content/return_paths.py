@@ -42,7 +42,7 @@ class ReturnPaths:
 
 def return_path_keys() -> dict[Purpose, bytes]:
     """Return the keys that make addresses now. Raises the database's errors."""
-    return {purpose: token_keys.keys(purpose)[0] for purpose in get_args(Purpose)}
+    return {purpose: token_keys.keys_for_purpose(purpose)[0] for purpose in get_args(Purpose)}
 
 
 def return_paths_of(identity: Identity | None, known: dict[Purpose, bytes] | None = None) -> ReturnPaths | None:
@@ -58,7 +58,7 @@ def read_return_path(text: str, purpose: Purpose) -> Reference | None:
 
     Its resend_no is at most 255, which also stands for later sendings. Raises the database's errors.
     """
-    known = token_keys.keys(purpose)
+    known = token_keys.keys_for_purpose(purpose)
     for _, found in zip(range(MOST), TOKENS.finditer(text), strict=False):
         token = base64.b32decode(found[1].upper())
         named, mac = token[:-MAC], token[-MAC:]

@@ -22,29 +22,29 @@ View = Callable[..., HttpResponse]
 LOOK = "campaigns.view_campaign"
 
 
-def page(*permissions: str) -> Callable[[View], View]:
+def owners_page(*permissions: str) -> Callable[[View], View]:
     """Make a view a page of campaign owners, for logged-in users with these permissions."""
 
-    def decorated(view: View) -> View:
+    def decorate_view(view: View) -> View:
         @wraps(view)
-        def allowed(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        def view_if_allowed(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
             user: Any = request.user
             if not user.is_authenticated:
-                return redirect_to_login(_back(request), reverse("login"))
+                return redirect_to_login(_page_after_login(request), reverse("login"))
             if not user.has_perms(permissions or (LOOK,)):
                 raise PermissionDenied
-            sessions.remember(request.session.session_key, user)
+            sessions.remember_user(request.session.session_key, user)
             with reword_for_owners():
                 answer = view(request, *args, **kwargs)
             answer.headers.setdefault("Cache-Control", "private, no-store")
             return answer
 
-        return allowed
+        return view_if_allowed
 
-    return decorated
+    return decorate_view
 
 
-def _back(request: HttpRequest) -> str:
+def _page_after_login(request: HttpRequest) -> str:
     """Return where to go after login: the requested page, or the page whose form was sent."""
     if request.method in ("GET", "HEAD"):
         return request.get_full_path()
@@ -52,7 +52,7 @@ def _back(request: HttpRequest) -> str:
     return urlunsplit(("", "", page.path, page.query, "")) if page.netloc == request.get_host() else reverse("home")
 
 
-def actor(request: HttpRequest) -> Actor:
+def deciding_actor(request: HttpRequest) -> Actor:
     """Return the deciding user, for the history."""
     user: Any = request.user
     return Actor(user.get_username(), user.pk)

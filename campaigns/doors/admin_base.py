@@ -43,7 +43,7 @@ class CreatedFilter(admin.ListFilter):
         kept = [(key, one) for key, value in others.items() for one in (value if isinstance(value, list) else [value])]
         inputs = [(name, self.used_parameters[name]) for name in self.names]
         yield {
-            "fault": self._read()[2],
+            "fault": self._read_dates()[2],
             "inputs": inputs,
             "kept": kept,
             "query": changelist.query,
@@ -51,14 +51,14 @@ class CreatedFilter(admin.ListFilter):
         }
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        since, until, _fault = self._read()
-        return filters.within(queryset, since, until, "created")
+        since, until, _fault = self._read_dates()
+        return filters.dated_within(queryset, since, until, "created")
 
-    def _read(self) -> tuple[datetime | None, datetime | None, str]:
+    def _read_dates(self) -> tuple[datetime | None, datetime | None, str]:
         """Return since, until, and their fault as a sentence; values with a fault filter nothing."""
         first, last = (str(self.used_parameters[name]) for name in self.names)
         try:
-            since, until = filters.days(first, last)
+            since, until = filters.parse_days(first, last)
         except ValueError as error:
             return None, None, str(error)
         if since and until and since >= until:

@@ -17,7 +17,7 @@ KINDS = {
 }
 
 
-def download(chunks: Iterable[bytes], name: str) -> Any:
+def download_file(chunks: Iterable[bytes], name: str) -> Any:
     """Build the file before it is sent, so an error never yields a partial file. `name` ends with a key of KINDS.
 
     A large one is kept on disk, so a slow client occupies no thread (rsgi).

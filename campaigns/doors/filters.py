@@ -60,12 +60,12 @@ ENDS = {
 }
 
 
-def by_status(word: str) -> Q:
-    """Return a filter for a status, a group, or a name of `end`. Raises ValueError, which lists them."""
-    return end(word) or of_statuses(word, Status)
+def filter_by_status(word: str) -> Q:
+    """Return a filter for a status, a group, or a name of `filter_by_end`. Raises ValueError, which lists them."""
+    return filter_by_end(word) or filter_by_group(word, Status)
 
 
-def of_statuses(word: str, among: Container[Status]) -> Q:
+def filter_by_group(word: str, among: Container[Status]) -> Q:
     """Return a filter for a status or group, in any case, limited to `among`. Raises ValueError, which lists them.
 
     If a name is both, like Sent, capitals as in SENT mean the status.
@@ -78,12 +78,12 @@ def of_statuses(word: str, among: Container[Status]) -> Q:
     return Q(status__in=[one for one in Status if one == word.upper() and one in among])
 
 
-def end(word: str) -> Q | None:
+def filter_by_end(word: str) -> Q | None:
     """Return a filter for jobs with a message of this result or a paused one (ENDS, in any case), or None."""
     return {name.lower(): found for name, found in ENDS.items()}.get(word.lower())
 
 
-def moment(typed: str) -> datetime:
+def parse_moment(typed: str) -> datetime:
     """Parse an ISO date (its first moment) or datetime, by default in the current zone. Raises ValueError.
 
     The result is clamped to [FIRST, LAST], between which all rows lie.
@@ -98,12 +98,12 @@ def moment(typed: str) -> datetime:
     raise ValueError(Said("%(word)s is not a date or time: write 2026-03-01 or 2026-03-01T18:00", word=repr(typed)))
 
 
-def dated(jobs: "QuerySet[Job]", since: str, until: str) -> "QuerySet[Job]":
+def created_between(jobs: "QuerySet[Job]", since: str, until: str) -> "QuerySet[Job]":
     """Select jobs created in [since, until); an empty text leaves that side open. Raises ValueError."""
-    return within(jobs, moment(since) if since else None, moment(until) if until else None, "created")
+    return dated_within(jobs, parse_moment(since) if since else None, parse_moment(until) if until else None, "created")
 
 
-def within(jobs: "QuerySet[Any]", since: datetime | None, until: datetime | None, by: str) -> "QuerySet[Any]":
+def dated_within(jobs: "QuerySet[Any]", since: datetime | None, until: datetime | None, by: str) -> "QuerySet[Any]":
     """Select rows whose date `by` (a key of DATES) is in [since, until); None leaves that side open."""
     column = DATES[by]
     if since:
@@ -111,6 +111,6 @@ def within(jobs: "QuerySet[Any]", since: datetime | None, until: datetime | None
     return jobs.filter(**{f"{column}__lt": until}) if until else jobs
 
 
-def days(first: str, last: str) -> tuple[datetime | None, datetime | None]:
+def parse_days(first: str, last: str) -> tuple[datetime | None, datetime | None]:
     """Return [since, until) from the first to the last day inclusive, in the current zone. Raises ValueError."""
-    return moment(first) if first else None, moment(last) + timedelta(days=1) if last else None
+    return parse_moment(first) if first else None, parse_moment(last) + timedelta(days=1) if last else None

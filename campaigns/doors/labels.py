@@ -52,7 +52,7 @@ SHAPES = {
 }
 
 
-def of_message(row: Message, *, in_flight: bool = False, stopped: bool = False) -> str:
+def label_of_message(row: Message, *, in_flight: bool = False, stopped: bool = False) -> str:
     """Return the label of one message. in_flight: it is in a call. stopped: its job makes no more calls."""
     if row.report is not None:
         return BOUNCED if row.report == ReportKind.BOUNCED else DELIVERED
@@ -67,7 +67,7 @@ def of_message(row: Message, *, in_flight: bool = False, stopped: bool = False) 
     return STOPPED if stopped else WAITING
 
 
-def of_sum(sums: Progress) -> str:
+def label_of_sum(sums: Progress) -> str:
     """Return the label of a job, or of a campaign with all its jobs."""
     if not sums.size:
         return WAITING
@@ -87,26 +87,26 @@ def of_sum(sums: Progress) -> str:
     return EXPIRED if sums.expired == wanted else FAILED
 
 
-def number(value: int) -> str:
+def format_number(value: int) -> str:
     """Format 1,200 in the language of the page."""
     if 0 <= value < 1000:  # the same in each language, and most frequent
         return str(value)
     return str(formats.number_format(value, force_grouping=True))
 
 
-def share(part: float, places: int = 1) -> str:
+def format_share(part: float, places: int = 1) -> str:
     """Format 25.1% in the language of the page."""
     return f"{formats.number_format(round(100 * part, places), decimal_pos=places)}%"
 
 
-def units(number_: int) -> str:
+def format_units(number_: int) -> str:
     """Format 3,150 units in the language of the page."""
-    return ngettext("%(shown)s unit", "%(shown)s units", number_) % {"shown": number(number_)}
+    return ngettext("%(shown)s unit", "%(shown)s units", number_) % {"shown": format_number(number_)}
 
 
-def charged(number_: int, channel: str) -> str:
+def format_charged(number_: int, channel: str) -> str:
     """Format what a vendor counts beside messages, for campaign owners: 3,150 SMS segments."""
-    shown = {"shown": number(number_)}
+    shown = {"shown": format_number(number_)}
     if channel == Vendor.Channel.SMS:
         return ngettext("%(shown)s SMS segment", "%(shown)s SMS segments", number_) % shown
     if channel == Vendor.Channel.PRINT:
@@ -114,20 +114,20 @@ def charged(number_: int, channel: str) -> str:
     return ngettext("%(shown)s mail by size", "%(shown)s mails by size", number_) % shown
 
 
-def choices(of: Any) -> list[tuple[str, Any]]:
+def form_choices(of: Any) -> list[tuple[str, Any]]:
     """Return the TextChoices for a form, in the language of the page."""
     return [(value, said_later(label)) for value, label in of.choices]
 
 
-def reported(sums: Progress) -> str:
+def format_reported(sums: Progress) -> str:
     """Return counts from delivery reports to append to a label, or ""."""
     counts = {said("delivered"): sums.delivered, said("bounced"): sums.bounced}
-    return "".join(f", {number(count)} {what}" for what, count in counts.items() if count)
+    return "".join(f", {format_number(count)} {what}" for what, count in counts.items() if count)
 
 
-def cost(sums: Progress) -> str:
+def format_cost(sums: Progress) -> str:
     """Return the cost of the calls to append to a label, or "" if each call costs one unit."""
-    return f", {units(sums.units)}" if sums.units > sums.accepted + sums.refused + sums.in_doubt else ""
+    return f", {format_units(sums.units)}" if sums.units > sums.accepted + sums.refused + sums.in_doubt else ""
 
 
 def sees_recipients(user: Any) -> bool:
@@ -135,7 +135,7 @@ def sees_recipients(user: Any) -> bool:
     return bool(user.has_perm("campaigns.see_recipients"))
 
 
-def recipient(address: str, seen: bool) -> str:
+def format_recipient(address: str, seen: bool) -> str:
     """Return the address or, for users who may not see it, its first letter and the domain."""
     if seen or not address:
         return address

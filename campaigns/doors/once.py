@@ -23,12 +23,12 @@ class FormTooOld(Exception):
     """The form was opened more than an hour ago, or is not ours."""
 
 
-def token() -> str:
+def make_form_token() -> str:
     """Return a token for the hidden field `once` of a form."""
     return signing.TimestampSigner(salt=SALT).sign(secrets.token_urlsafe(24))
 
 
-def derived(request: HttpRequest, purpose: str) -> bytes:
+def derive_from_form(request: HttpRequest, purpose: str) -> bytes:
     """Return 32 bytes, determined by this form's token, its content and the user. Raises FormTooOld."""
     given = request.POST.get("once", "")
     try:

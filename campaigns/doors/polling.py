@@ -32,24 +32,24 @@ class LivePart:
         self.began = time.monotonic()
 
     @property
-    def context(self) -> dict[str, Any]:
+    def page_context(self) -> dict[str, Any]:
         """The context of the part, for the rest of the page."""
         return self._context
 
     def html(self, *, over: bool) -> SafeString:
         """Return the part for its page."""
-        inner, _around, every, digest = self._made(over)
-        return self._whole(inner, every, digest)
+        inner, _around, every, digest = self._render_parts(over)
+        return self._render_around(inner, every, digest)
 
     def answer(self, *, over: bool) -> HttpResponse:
         """Answer a poll with the part; empty if the browser has it already and polls no more often than needed."""
-        inner, around, every, digest = self._made(over)
+        inner, around, every, digest = self._render_parts(over)
         seen, _, asks = self._request.GET.get("seen", "").partition("-")
         if seen == digest and asks.isdecimal() and (0 < every <= int(asks[:4]) or over):
             return HttpResponse(status=204)
-        return HttpResponse(self._whole(inner, every, digest) + around)
+        return HttpResponse(self._render_around(inner, every, digest) + around)
 
-    def _made(self, over: bool) -> tuple[SafeString, SafeString, int, str]:
+    def _render_parts(self, over: bool) -> tuple[SafeString, SafeString, int, str]:
         inner = render_to_string(self._template, self._context, self._request)
         around = SafeString("")
         if self._around:
@@ -58,7 +58,7 @@ class LivePart:
         every = 0 if over else next((seconds for seconds in EVERY if seconds >= taken), EVERY[-1])
         return inner, around, every, hashlib.sha256(f"{over} {inner} {around}".encode()).hexdigest()[:16]
 
-    def _whole(self, inner: SafeString, every: int, digest: str) -> SafeString:
+    def _render_around(self, inner: SafeString, every: int, digest: str) -> SafeString:
         at = timezone.localtime()
         context = {"inner": inner, "every": every, "digest": digest, "url": self._url, "at": at}
         return render_to_string("owners/live.html", context)

@@ -22,15 +22,15 @@ _INTO = str.maketrans("0123456789abcdef", LETTERS)
 _BACK = str.maketrans(LETTERS, "0123456789abcdef")
 
 
-def name(kind: str, number: int) -> str:
+def id_of_number(kind: str, number: int) -> str:
     """Return the id of the row of this kind (such as msg) with this number. Raises the database's errors."""
     left, right = number >> HALF, number & LOW
-    for salt in _salts(kind, _key()):
-        left, right = right, left ^ _mixed(salt, right)
+    for salt in _round_salts(kind, _public_id_key()):
+        left, right = right, left ^ _mix_half(salt, right)
     return f"{kind}_{format(left << HALF | right, '016x').translate(_INTO)}"
 
 
-def number(kind: str, text: str) -> int | None:
+def number_of_id(kind: str, text: str) -> int | None:
     """Return the row number named by an id of this kind, in either form; None for any other text."""
     found = WRITTEN.fullmatch(text)
     if not found or found[1] != kind:
@@ -39,20 +39,20 @@ def number(kind: str, text: str) -> int | None:
         return int(found[3])
     both = int(found[2].translate(_BACK), 16)
     left, right = both >> HALF, both & LOW
-    for salt in reversed(_salts(kind, _key())):
-        left, right = right ^ _mixed(salt, left), left
+    for salt in reversed(_round_salts(kind, _public_id_key())):
+        left, right = right ^ _mix_half(salt, left), left
     whole = left << HALF | right
     return whole if whole < 1 << 63 else None
 
 
-def _key() -> bytes:
-    return token_keys.keys("public ids")[-1]
+def _public_id_key() -> bytes:
+    return token_keys.keys_for_purpose("public ids")[-1]
 
 
 @lru_cache(maxsize=64)
-def _salts(kind: str, key: bytes) -> tuple[bytes, ...]:
+def _round_salts(kind: str, key: bytes) -> tuple[bytes, ...]:
     return tuple(hashlib.blake2b(f"{kind} {at}".encode(), key=key, digest_size=32).digest() for at in range(ROUNDS))
 
 
-def _mixed(salt: bytes, half: int) -> int:
+def _mix_half(salt: bytes, half: int) -> int:
     return int.from_bytes(hashlib.blake2b(half.to_bytes(4), key=salt, digest_size=4).digest())

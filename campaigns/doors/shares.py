@@ -39,9 +39,9 @@ class Turns:
         self._lines: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()  # the first is next
 
     @asynccontextmanager
-    async def turn(self, who: Hashable) -> AsyncIterator[None]:
+    async def take_turn(self, who: Hashable) -> AsyncIterator[None]:
         """Wait for a turn and keep it for the block. Raises TooManyWait."""
-        await self._take(who)
+        await self._wait_in_line(who)
         try:
             yield
         finally:
@@ -49,11 +49,11 @@ class Turns:
             if not self._running[who]:
                 del self._running[who]
             self._free += 1
-            self._call()
+            self._call_next()
 
-    async def _take(self, who: Hashable) -> None:
+    async def _wait_in_line(self, who: Hashable) -> None:
         if self._free and who not in self._lines and self._running.get(who, 0) < self._each:
-            self._begin(who)
+            self._begin_turn(who)
             return
         if self._total is not None and sum(map(len, self._lines.values())) >= self._total:
             raise TooManyWait(self._detail)
@@ -68,14 +68,14 @@ class Turns:
             if waiting.done() and not waiting.cancelled():  # it got its turn at the same moment
                 self._running[who] -= 1
                 self._free += 1
-            self._call()
+            self._call_next()
             raise
 
-    def _begin(self, who: Hashable) -> None:
+    def _begin_turn(self, who: Hashable) -> None:
         self._free -= 1
         self._running[who] = self._running.get(who, 0) + 1
 
-    def _call(self) -> None:
+    def _call_next(self) -> None:
         """Admit those who may go now, one from each queue in turn."""
         passed = 0
         while self._free and passed < len(self._lines):
@@ -88,7 +88,7 @@ class Turns:
                 self._lines[who] = line  # to the end: it has its share
                 passed += 1
                 continue
-            self._begin(who)
+            self._begin_turn(who)
             line.popleft().set_result(None)
             if line:
                 self._lines[who] = line
@@ -110,7 +110,7 @@ _cheap = 0  # number of cheap requests with a thread; only the event loop counts
 
 
 @contextmanager
-def cheap() -> Iterator[None]:
+def mark_cheap() -> Iterator[None]:
     """Mark that a cheap request has a thread, so that others yield to it. For the event loop."""
     global _cheap
     _cheap += 1
@@ -124,7 +124,7 @@ def cheap() -> Iterator[None]:
 
 
 @contextmanager
-def answering(kind: str) -> Iterator[None]:
+def mark_answering(kind: str) -> Iterator[None]:
     """Mark this thread as answering a request. `kind`: of its turn."""
     _here.cheap, _here.computed = kind == CHEAP, time.thread_time()
     _here.renderer = RequestRenderer(_pool) if kind == DEAR else None
@@ -136,7 +136,7 @@ def answering(kind: str) -> Iterator[None]:
         vars(_here).clear()
 
 
-def renderer() -> RequestRenderer | None:
+def request_renderer() -> RequestRenderer | None:
     """Return the renderer of the expensive request in this thread."""
     return getattr(_here, "renderer", None)
 
@@ -168,10 +168,10 @@ class Sessions:
     def __init__(self) -> None:
         self._known: dict[str, Hashable] = {}
 
-    def find(self, session_key: str) -> Hashable:
+    def find_user(self, session_key: str) -> Hashable:
         return self._known.get(session_key, STRANGER)
 
-    def remember(self, session_key: str | None, user: Any) -> None:
+    def remember_user(self, session_key: str | None, user: Any) -> None:
         """Remember the user's only sponsor, or the user."""
         if not session_key or session_key in self._known:
             return

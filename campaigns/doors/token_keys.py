@@ -20,7 +20,7 @@ LONGEST_PURPOSE = hashlib.blake2b.PERSON_SIZE  # bytes
 ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtext('campaigns_tokenkey'))"
 
 
-def keys(purpose: str) -> tuple[bytes, ...]:
+def keys_for_purpose(purpose: str) -> tuple[bytes, ...]:
     """Return the keys (32 bytes) for one purpose, newest first, at least one.
 
     A token made for one purpose fits no other. purpose: at most 16 bytes. Raises the database's errors.
@@ -29,22 +29,22 @@ def keys(purpose: str) -> tuple[bytes, ...]:
     return tuple(hashlib.blake2b(key=one, person=person, digest_size=SIZE).digest() for one in known.get_fresh())
 
 
-def _read() -> tuple[bytes, ...]:
+def _read_keys() -> tuple[bytes, ...]:
     rows: Any = TokenKey.objects.order_by("-id")
     return tuple(bytes.fromhex(row.secret["key"]) for row in rows)
 
 
-def _made() -> tuple[bytes, ...]:
+def _make_first_key() -> tuple[bytes, ...]:
     """Return the keys, making the first one if none exists."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(ONE_AT_A_TIME)
-        return _read() or (add(),)
+        return _read_keys() or (add_key(),)
 
 
-known = Known(lambda: _read() or _made())  # newest first
+known = Known(lambda: _read_keys() or _make_first_key())  # newest first
 
 
-def add() -> bytes:
+def add_key() -> bytes:
     """Store a new key, used for tokens from now on. All processes know it a second later."""
     key = secrets.token_bytes(SIZE)
     secret: Any = {"key": key.hex()}

@@ -153,15 +153,15 @@ class CampaignAdmin(Scoped):
 
     @admin.display(description=gettext_lazy("recipients"))
     def recipients(self, campaign: Campaign) -> str:
-        return labels.number(campaign.size)
+        return labels.format_number(campaign.size)
 
     @admin.display(description=gettext_lazy("state"))
     def badge(self, campaign: Any) -> SafeString:
         if not hasattr(campaign, "sums"):  # on the campaign's own page
             campaign.sums = progress.progress_of_campaigns([campaign.pk])[campaign.pk]
-        word = labels.of_sum(campaign.sums)
+        word = labels.label_of_sum(campaign.sums)
         shown = badge(word, labels.LOOKS.get(word, "idle"))
-        reported = labels.reported(campaign.sums).removeprefix(", ")
+        reported = labels.format_reported(campaign.sums).removeprefix(", ")
         return format_html('{} <small class="muted">{}</small>', shown, reported) if reported else shown
 
     @admin.display(description=gettext_lazy("cost"))
@@ -169,7 +169,7 @@ class CampaignAdmin(Scoped):
         """Return the cost so far; before the first call, the estimate."""
         sums = progress.progress_of_campaigns([campaign.pk])[campaign.pk]
         if sums.units or not sums.open_messages:
-            shown = labels.units(sums.charged)
+            shown = labels.format_units(sums.charged)
             return _("%(units)s so far") % {"units": shown} if sums.open_messages else shown
         return estimates.describe_stored_campaign(campaign)
 
@@ -182,7 +182,7 @@ class CampaignAdmin(Scoped):
         carried = [f"{name} ({filesizeformat(size)})" for name, size in to_all]
         own = campaign.files.filter(to_all=False).count()
         if own:
-            facts = {"number": labels.number(own), "fields": ", ".join(campaign.file_fields or [])}
+            facts = {"number": labels.format_number(own), "fields": ", ".join(campaign.file_fields or [])}
             carried.append(_("%(number)s of single recipients, by %(fields)s") % facts)
         return ", ".join(carried)
 

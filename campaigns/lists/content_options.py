@@ -65,7 +65,7 @@ def typed_content(options: dict[str, Any], channel: str) -> TemplateContent:
     if channel == Vendor.Channel.EMAIL and not subject.strip():
         raise CommandError("an e-mail needs a --subject")
     if options["mjml"]:
-        body, html = mjml.to_html(body), True
+        body, html = mjml.mjml_to_html(body), True
     headers = [parse_header(line) for line in options["header"] or ()]
     return TemplateContent(subject, body, html, _read_text_file(options["text"]) if options["text"] else "", headers)
 

@@ -20,7 +20,7 @@ from django.utils.translation import ngettext
 
 from campaigns.content.letter_making import letter_of
 from campaigns.doors import labels
-from campaigns.doors.labels import number
+from campaigns.doors.labels import format_number
 from campaigns.engine.claiming.letters import ClaimedMessage
 from campaigns.engine.ports import NotEntitled
 from campaigns.engine.routes import entries
@@ -43,7 +43,7 @@ SECONDS = 5.0  # for rendering them and reading the list
 
 def _estimated_from(letters: int) -> str:
     said = ngettext(" (estimated from %(count)s letter)", " (estimated from %(count)s letters)", letters)
-    return said % {"count": number(letters)}
+    return said % {"count": format_number(letters)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,9 @@ class Estimate:
 
     def sentence(self, now: datetime) -> str:
         """Say: 2,000 messages: about 3,150 SMS segments (estimated from 1,000 letters); 23.63 EUR; ... 21:20."""
-        many = ngettext("%(shown)s message", "%(shown)s messages", self.messages) % {"shown": number(self.messages)}
+        many = ngettext("%(shown)s message", "%(shown)s messages", self.messages) % {
+            "shown": format_number(self.messages)
+        }
         if self.units != self.messages:
             many += f": {self._units_text}"
         return f"{many}{self._estimate_basis}; {self._price_text}; {self.describe_time(now)}"
@@ -100,7 +102,7 @@ class Estimate:
 
     @property
     def _units_text(self) -> str:
-        return self._estimate_word + labels.charged(self.units, self.channel)
+        return self._estimate_word + labels.format_charged(self.units, self.channel)
 
     @property
     def _estimate_basis(self) -> str:

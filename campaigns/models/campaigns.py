@@ -321,7 +321,7 @@ class Campaign(models.Model):
         if not self.headers:
             return ()
         shown = self._header_templates
-        return shown.render(recipient, params, budget) if shown else self.headers
+        return shown.render_headers(recipient, params, budget) if shown else self.headers
 
     @cached_property
     def _header_templates(self) -> HeaderTemplates | None:

@@ -19,7 +19,7 @@ from django.utils.translation import gettext
 
 from campaigns.models.campaigns import OfSponsors, Sponsor
 from campaigns.texts.given_texts import given_value
-from campaigns.texts.phone_numbers import e164
+from campaigns.texts.phone_numbers import parse_e164
 from vendors.adapters import mime
 from vendors.adapters.base import Origin
 from vendors.adapters.dkim import DkimKey, private_key
@@ -197,7 +197,7 @@ class Identity(models.Model):
             return faults | {"numbers": Said("at most %(count)s", count=str(MOST_NUMBERS))}
         try:
             region = self.sponsor.phone_region if self.sponsor_id else ""
-            self.numbers = list(dict.fromkeys(e164(one, region) for one in self.numbers))
+            self.numbers = list(dict.fromkeys(parse_e164(one, region) for one in self.numbers))
         except ValueError as error:
             return faults | {"numbers": str(error)}
         others = Identity.objects.filter(numbers__overlap=self.numbers).exclude(pk=self.pk) if self.numbers else ()

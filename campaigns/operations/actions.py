@@ -46,7 +46,7 @@ class QuotaDecision(JobDecision):
     refusal: QuotaRefusal | None = None
 
 
-def stop(
+def stop_jobs(
     job_ids: Iterable[int], by: Actor | str = "", reason: str = "", revision: int | None = None
 ) -> list[JobDecision]:
     """Stop jobs: once this has committed, no new call is allowed. A parent is stopped with all its children.
@@ -55,10 +55,10 @@ def stop(
     is not current, the verdict is STALE. Stopping a stopped job changes nothing. The finalizer writes the answers to
     the ground truth afterwards.
     """
-    return [_stop(job_id, by, reason, revision) for job_id in dict.fromkeys(job_ids)]
+    return [_stop_job(job_id, by, reason, revision) for job_id in dict.fromkeys(job_ids)]
 
 
-def stoppable() -> Q:
+def stoppable_condition() -> Q:
     """Select jobs that can be stopped, including every parent with a live child, whatever its own status."""
     alive = Job.objects.filter(parent=OuterRef("pk"), status__in=MOVES["stop"].sources)
     return Q(status__in=MOVES["stop"].sources + MOVES["stop_parent"].sources) | Q(
@@ -67,7 +67,7 @@ def stoppable() -> Q:
 
 
 @transaction.atomic
-def _stop(job_id: int, by: Actor | str, reason: str, revision: int | None) -> JobDecision:
+def _stop_job(job_id: int, by: Actor | str, reason: str, revision: int | None) -> JobDecision:
     job = decisions.hold_with_family(job_id)
     if job is None:
         return decisions.unknown_job(job_id)
@@ -94,7 +94,7 @@ def _stop(job_id: int, by: Actor | str, reason: str, revision: int | None) -> Jo
         )  # fmt: skip
         return JobDecision(job_id, Verdict.ALREADY, over)
     answer = JobDecision(job_id, Verdict.DONE, Said(STOPPED[min(running, 2)], job=str(job_id), count=running))
-    return _recorded(answer, by, reason)
+    return _record_actor_decision(answer, by, reason)
 
 
 STOPPED = (
@@ -104,7 +104,7 @@ STOPPED = (
 )
 
 
-def retry(
+def retry_jobs(
     job_ids: Iterable[int],
     revision: int | None = None,
     expired: bool = False,
@@ -116,13 +116,13 @@ def retry(
     Accepted messages and doubts are left out. So are suppressed recipients, and recipients refused as unknown or after
     a STOP, until a person lifts that. Expired messages go only if `expired`. The verdict is BUSY until the job is
     logged. A refused message gets a new reference, because a vendor that deduplicates would only repeat its refusal.
-    revision: as in `stop`.
+    revision: as in `stop_jobs`.
     """
-    return [_retry(job_id, revision, expired, by, reason) for job_id in dict.fromkeys(job_ids)]
+    return [_retry_job(job_id, revision, expired, by, reason) for job_id in dict.fromkeys(job_ids)]
 
 
 @transaction.atomic
-def _retry(job_id: int, revision: int | None, expired: bool, by: Actor | None, reason: str) -> JobDecision:
+def _retry_job(job_id: int, revision: int | None, expired: bool, by: Actor | None, reason: str) -> JobDecision:
     job = decisions.hold_with_family(job_id)
     if job is None:
         return decisions.unknown_job(job_id)
@@ -136,7 +136,7 @@ def _retry(job_id: int, revision: int | None, expired: bool, by: Actor | None, r
         said = Said(gettext_noop("job %(job)s is paused with its campaign: %(why)s"), job=str(job_id), why=why)
         return JobDecision(job_id, Verdict.BUSY, said)
     free_lifted(job, leaves)
-    freed = _free([leaf.pk for leaf in leaves], expired)
+    freed = _free_messages([leaf.pk for leaf in leaves], expired)
     ready = tuple(leaf_id for leaf_id, count in freed.items() if count)
     rest = job.remaining - job.remaining_suppressed if job.is_parent else 0
     if not ready and not rest:
@@ -144,7 +144,7 @@ def _retry(job_id: int, revision: int | None, expired: bool, by: Actor | None, r
     if why := entitlements.find_held_reason([*ready, *([job_id] if rest else [])]):
         transaction.set_rollback(True)  # undo the freeing of messages
         return JobDecision(job_id, Verdict.BUSY, Said(gettext_noop("job %(job)s is %(why)s"), job=str(job_id), why=why))
-    if refused := _over_quota(job, sum(freed.values()) + rest):
+    if refused := _ask_quotas(job, sum(freed.values()) + rest):
         transaction.set_rollback(True)
         return refused
     if job.is_parent:
@@ -153,12 +153,12 @@ def _retry(job_id: int, revision: int | None, expired: bool, by: Actor | None, r
     messages = sum(freed.values()) + (0 if job.is_parent and job.is_kept_back else min(rest, job.left_to_cut))
     form = SENDS[bool(job.wait_after)][messages != 1]
     message = Said(form, job=str(job_id), count=messages, first=job.wait_after or 0)
-    answer = _recorded(JobDecision(job_id, Verdict.DONE, message, messages, ready), by, reason)
+    answer = _record_actor_decision(JobDecision(job_id, Verdict.DONE, message, messages, ready), by, reason)
     _send_on([job_id, *ready])
     return answer
 
 
-def _over_quota(job: Job, messages: int) -> QuotaDecision | None:
+def _ask_quotas(job: Job, messages: int) -> QuotaDecision | None:
     """Ask the sponsor's quotas about messages that a decision adds to the work. The job is locked and not reopened."""
     work = NewWork(job.sponsor_id, job.vendor_id, job.credential_id, messages, timezone.now())
     with connection.cursor() as cursor:
@@ -208,7 +208,7 @@ UPDATE campaigns_job j SET refused = s.refused, expired = s.expired, suppressed 
 """
 
 
-def _free(leaf_ids: list[int], expired: bool) -> dict[int, int]:
+def _free_messages(leaf_ids: list[int], expired: bool) -> dict[int, int]:
     """Make sendable messages wait again. Returns the number of waiting messages by job."""
     with connection.cursor() as cursor:
         cursor.execute(FREE, {"jobs": leaf_ids, "expired": expired})
@@ -237,13 +237,15 @@ def _nothing_again(job: Job, leaves: list[Job]) -> Said:
     return Said(nothing, job=str(job.pk), sums=Said.join_parts(", ", counted))
 
 
-def dispatch(job_ids: Iterable[int], by: Actor, reason: str = "", revision: int | None = None) -> list[JobDecision]:
+def dispatch_jobs(
+    job_ids: Iterable[int], by: Actor, reason: str = "", revision: int | None = None
+) -> list[JobDecision]:
     """Dispatch rendered jobs now, without waiting for the night. For other jobs the message gives the reason."""
-    return [_dispatch(job_id, by, reason, revision) for job_id in dict.fromkeys(job_ids)]
+    return [_dispatch_job(job_id, by, reason, revision) for job_id in dict.fromkeys(job_ids)]
 
 
 @transaction.atomic
-def _dispatch(job_id: int, by: Actor, reason: str, revision: int | None) -> JobDecision:
+def _dispatch_job(job_id: int, by: Actor, reason: str, revision: int | None) -> JobDecision:
     job = Job.objects.filter(pk=job_id).first()
     if job is None:
         return decisions.unknown_job(job_id)
@@ -268,14 +270,14 @@ def _dispatch(job_id: int, by: Actor, reason: str, revision: int | None) -> JobD
         return JobDecision(job_id, Verdict.BUSY, Said(form, job=str(job_id), why=why))
     transaction.on_commit(lambda: dispatcher.notify_vendors(gone.vendors))
     said = Said(gettext_noop("job %(job)s dispatched"), job=str(job_id))
-    return _recorded(JobDecision(job_id, Verdict.DONE, said, job.size), by, reason)
+    return _record_actor_decision(JobDecision(job_id, Verdict.DONE, said, job.size), by, reason)
 
 
 def _held_by_quota(job_id: int) -> str:
     return admission.tell_held([job_id]).get(job_id, "")
 
 
-def settle(
+def settle_doubts(
     message_ids: Iterable[int], decision: str, reason: str, by: str, user_id: int | None = None
 ) -> resolve.Resolved:
     """Settle doubts as doubts.resolve.resolve does, and dispatch jobs that send again in the same transaction."""
@@ -296,17 +298,17 @@ def settle_jobs(
     job_ids: Iterable[int], decision: str, by: Actor, reason: str, seen: int | None = None
 ) -> list[JobDecision]:
     """Settle doubts as doubts.resolve.resolve_job does, and dispatch jobs that send again in the same transaction."""
-    return [_settle(job_id, decision, by, reason, seen) for job_id in dict.fromkeys(job_ids)]
+    return [_settle_doubts_of_job(job_id, decision, by, reason, seen) for job_id in dict.fromkeys(job_ids)]
 
 
 @transaction.atomic
-def _settle(job_id: int, decision: str, by: Actor, reason: str, seen: int | None) -> JobDecision:
+def _settle_doubts_of_job(job_id: int, decision: str, by: Actor, reason: str, seen: int | None) -> JobDecision:
     answer = resolve.resolve_job(job_id, decision, reason, by.name, seen)
     if answer.ready:
         _send_on(answer.ready)
     if decision == Resolution.Decision.SAME:
         transaction.on_commit(reconcile_soon)
-    return _recorded(answer, by, reason)
+    return _record_actor_decision(answer, by, reason)
 
 
 def ask_again(message_ids: Iterable[int]) -> int:
@@ -317,7 +319,7 @@ def ask_again(message_ids: Iterable[int]) -> int:
 
 
 def settle_causes(asked: Iterable[tuple[Cause, str | None]], decision: str, reason: str, by: Actor) -> resolve.Resolved:
-    """Settle all messages of these causes as `settle` does, all or none.
+    """Settle all messages of these causes as `settle_doubts` does, all or none.
 
     asked: each cause with the version shown (causes.version_of_messages); None: in its current state. Raises
     CannotResolve if one has changed since, if there is nothing to settle, or if there are too many messages.
@@ -342,7 +344,7 @@ def settle_causes(asked: Iterable[tuple[Cause, str | None]], decision: str, reas
         if len(ids) > AT_ONCE:
             many = gettext_noop("%(count)s messages are too many for one decision: choose at most %(most)s")
             raise CannotResolve(Said(many, count=len(ids), most=AT_ONCE))
-        return settle(ids, decision, reason, by.name, by.id)
+        return settle_doubts(ids, decision, reason, by.name, by.id)
 
 
 def ask_again_about(asked: Iterable[Cause]) -> int:
@@ -350,7 +352,7 @@ def ask_again_about(asked: Iterable[Cause]) -> int:
     return ask_again({pk for cause in asked for pk in causes.messages_of(cause).values_list("pk", flat=True)})
 
 
-def _recorded(answer: JobDecision, by: Actor | str | None, reason: str) -> JobDecision:
+def _record_actor_decision(answer: JobDecision, by: Actor | str | None, reason: str) -> JobDecision:
     """Record an Actor's decision in its transaction, and return it."""
     if isinstance(by, Actor) and answer.verdict == Verdict.DONE:
         history.record_changes(by, Job, [(answer.job_id, answer.message)], reason)

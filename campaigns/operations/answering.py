@@ -2,7 +2,7 @@
 
 from campaigns.engine.failover import holding
 from campaigns.models import Job, Message
-from campaigns.operations.actions import stop, stoppable
+from campaigns.operations.actions import stop_jobs, stoppable_condition
 from vendors.history import Actor
 from vendors.said import Said, gettext_noop
 
@@ -22,8 +22,8 @@ def stop_copy(by: Actor, reason: str) -> int:
     """
     if holding.hold_reason() is None:
         raise holding.NotHeld("calls are not held: nothing was done")
-    jobs = list(Job.objects.filter(stoppable(), parent=None).order_by("pk").values_list("pk", flat=True))
-    stop(jobs, by, reason or COPY)
+    jobs = list(Job.objects.filter(stoppable_condition(), parent=None).order_by("pk").values_list("pk", flat=True))
+    stop_jobs(jobs, by, reason or COPY)
     Message.objects.filter(in_doubt_at__isnull=False, settle_at__isnull=False).update(settle_at=None)
     holding.go_on(by, reason, COPY)
     return len(jobs)

@@ -46,8 +46,8 @@ def may_decide(user: Any) -> bool:
     return bool(user.is_active and user.has_perm(APPROVE))
 
 
-def why_not(approval: Approval, user: Any, shell: str = "") -> str:
-    """Return a sentence with the reason this user cannot approve it, or "". shell: as in `decide`."""
+def approval_obstacle(approval: Approval, user: Any, shell: str = "") -> str:
+    """Return a sentence with the reason this user cannot approve it, or "". shell: as in `decide_approval`."""
     if not may_decide(user):
         return Said(gettext_noop("%(name)s has not the permission to approve campaigns"), name=user.get_username())
     if approval.asked_kind == Kind.SHELL and shell:
@@ -59,13 +59,13 @@ def why_not(approval: Approval, user: Any, shell: str = "") -> str:
     return Said(said, name=user.get_username()) if asked else ""
 
 
-def waiting() -> tuple[Q, ...]:
+def waiting_conditions() -> tuple[Q, ...]:
     """Return conditions for undecided approvals of campaigns that could still send something."""
     live = Job.objects.filter(campaign=OuterRef("campaign"), parent=None, finished_at=None)
     return (Q(verdict=None), Q(Exists(live)))
 
 
-# Each page and poll of owners asks this. The same conditions as `waiting`.
+# Each page and poll of owners asks this. The same conditions as `waiting_conditions`.
 COUNT_WAITING = """
 SELECT count(*) FROM (
     SELECT FROM campaigns_approval a WHERE a.verdict IS NULL
@@ -91,7 +91,7 @@ REFUSED = gettext_noop("refused (1 recipient): %(why)s"), gettext_noop("refused 
 
 
 @transaction.atomic
-def decide(
+def decide_approval(
     campaign_id: int, verdict: str, user: User, remark: str = "", shell: str = "", seen: str = ""
 ) -> ApprovalDecision:
     """Approve a campaign, which resumes it, or refuse it, which stops it for good.
@@ -112,8 +112,8 @@ def decide(
         verdict = Said(found.verdict)
         return ApprovalDecision(False, Said(said, campaign=str(campaign_id), verdict=verdict, name=found.decided_by))
     approved = verdict == Approval.Verdict.APPROVED
-    _check(found, approved, user, remark, shell)
-    changed = _changed(found, seen) if approved else None
+    _check_decision(found, approved, user, remark, shell)
+    changed = _changes_since_request(found, seen) if approved else None
     by = f"{user.get_username()} (at the shell of {shell})" if shell else user.get_username()
     kind = Kind.SHELL if shell else Kind.USER
     facts = {
@@ -125,25 +125,25 @@ def decide(
     }
     Approval.objects.filter(pk=found.pk, verdict=None).update(**facts, decided_at=Now(), remark=remark)
     actor = Actor(user.get_username(), user.pk)
-    rest = _let_go(found, by) if approved else _stop(found, actor, remark)
+    rest = _let_campaign_go(found, by) if approved else _stop_refused(found, actor, remark)
     what = Said.count_form(*(APPROVED if approved else REFUSED), count=found.recipients, why=rest)
     history.record_changes(actor, Campaign, [(campaign_id, what)], remark)
     said = gettext_noop("campaign %(campaign)s %(verdict)s: %(why)s")
     return ApprovalDecision(True, Said(said, campaign=str(campaign_id), verdict=Said(verdict), why=rest))
 
 
-def _check(found: Approval, approved: bool, user: User, remark: str, shell: str) -> None:
+def _check_decision(found: Approval, approved: bool, user: User, remark: str, shell: str) -> None:
     if not may_decide(user):
-        raise CannotDecide(why_not(found, user, shell))
+        raise CannotDecide(approval_obstacle(found, user, shell))
     if "\0" in remark:
         raise CannotDecide(Said(gettext_noop("there is a NUL character in the remark")))
     if not approved and not remark:
         raise CannotDecide(Said(gettext_noop("say why it is refused: who asked for it reads that")))
-    if approved and (why := why_not(found, user, shell)):
+    if approved and (why := approval_obstacle(found, user, shell)):
         raise CannotDecide(why)
 
 
-def _changed(found: Approval, seen: str) -> dict[str, Any] | None:
+def _changes_since_request(found: Approval, seen: str) -> dict[str, Any] | None:
     """Return the changes since the request, after checking them against `seen`. Raises CannotDecide."""
     changed = frozen_parts.list_changes(found)
     if any(one.part not in frozen_parts.SHARED for one in changed):
@@ -158,7 +158,7 @@ def _changed(found: Approval, seen: str) -> dict[str, Any] | None:
     return {one.part: one.now for one in changed} or None
 
 
-def _let_go(found: Approval, by: str) -> str:
+def _let_campaign_go(found: Approval, by: str) -> str:
     campaign = Campaign.objects.get(pk=found.campaign_id)
     if why := campaign.stays_paused:
         pauses.stay_paused(campaign.pk, why)
@@ -173,9 +173,9 @@ def _let_go(found: Approval, by: str) -> str:
     return Said(gettext_noop("it goes on"))
 
 
-def _stop(found: Approval, actor: Actor, remark: str) -> str:
+def _stop_refused(found: Approval, actor: Actor, remark: str) -> str:
     whole = Job.objects.filter(campaign=found.campaign_id, parent=None).values_list("pk", flat=True)
-    actions.stop(list(whole), actor, remark)
+    actions.stop_jobs(list(whole), actor, remark)
     refused = Said(gettext_noop("refused by %(name)s: %(remark)s"), name=actor.name, remark=remark)
     pauses.stay_paused(found.campaign_id, refused)
     return Said(gettext_noop("it never goes out"))

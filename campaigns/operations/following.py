@@ -30,7 +30,7 @@ AddBar = Callable[[str, int], Bar]
 
 
 @contextmanager
-def bars(foretold: bool = False) -> Iterator[AddBar]:
+def show_bars(foretold: bool = False) -> Iterator[AddBar]:
     """Yield a function that adds a bar, by label and total; call the bar with the amount done.
 
     foretold: the caller supplies the text next to it, because a current rate says nothing about a vendor's window. Bars
@@ -49,14 +49,14 @@ def bars(foretold: bool = False) -> Iterator[AddBar]:
     columns = (name, progress.BarColumn(20), text) if foretold else progress.Progress.get_default_columns()
     with progress.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
 
-        def add(label: str, total: int) -> Bar:
+        def add_bar(label: str, total: int) -> Bar:
             bar = shown.add_task(label, total=total, said="")
             return lambda done, said="": shown.update(bar, completed=done, said=said, refresh=foretold)
 
-        yield add
+        yield add_bar
 
 
-def follow(job_ids: Iterable[int], over: Iterable[Status] = OVER) -> Progress:
+def follow_jobs(job_ids: Iterable[int], over: Iterable[Status] = OVER) -> Progress:
     """Wait until all jobs and their children are over or paused; return their total progress.
 
     Paused are also those whose vendor or credential is called only after somebody has acted.
@@ -65,20 +65,20 @@ def follow(job_ids: Iterable[int], over: Iterable[Status] = OVER) -> Progress:
     """
     ids, states = list(job_ids), tuple(over)
     try:
-        with bars(foretold=True) as add:
-            bar = add("Sending", _sums(ids).size)
+        with show_bars(foretold=True) as add:
+            bar = add("Sending", _sum_jobs(ids).size)
             while True:
                 began = monotonic()
-                sums = _sums(ids)
-                bar(sums.size - sums.open_messages, _said(ids, sums))
-                if not _open(ids, states) or (sums.paused and not sums.in_flight):
-                    return _sums(ids)
+                sums = _sum_jobs(ids)
+                bar(sums.size - sums.open_messages, _progress_line(ids, sums))
+                if not _are_jobs_open(ids, states) or (sums.paused and not sums.in_flight):
+                    return _sum_jobs(ids)
                 sleep(max(POLL_SECONDS, REST * (monotonic() - began)))
     except KeyboardInterrupt:
         raise CommandError("sending goes on without you", returncode=INTERRUPTED) from None
 
 
-def _said(ids: list[int], sums: Progress) -> str:
+def _progress_line(ids: list[int], sums: Progress) -> str:
     """Return the number done and, for a single job, the next step and forecast as in list_jobs."""
     counts = f"{sums.size - sums.open_messages:,} of {sums.size:,}"
     if len(ids) != 1 or not sys.stderr.isatty():
@@ -92,7 +92,7 @@ def _said(ids: list[int], sums: Progress) -> str:
     return ", ".join(filter(None, (counts, *texts)))
 
 
-def why_paused(job_ids: Iterable[int]) -> str:
+def jobs_pause_reason(job_ids: Iterable[int]) -> str:
     """Return why nothing more is called until somebody acts, and what to do; "" if that does not hold."""
     jobs = list(eta.select_related_rows(Job.objects.filter(pk__in=list(job_ids))))
     sums = progress_of_jobs(jobs)
@@ -103,7 +103,7 @@ def why_paused(job_ids: Iterable[int]) -> str:
     return "; ".join(dict.fromkeys(filter(None, reasons)))
 
 
-def ending(sums: Progress) -> str:
+def format_end(sums: Progress) -> str:
     """Format the counts as one line."""
     counts = {
         "accepted": sums.accepted,
@@ -116,13 +116,13 @@ def ending(sums: Progress) -> str:
     return ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "nothing"
 
 
-def facts(sums: Progress) -> dict[str, int]:
+def counts_as_facts(sums: Progress) -> dict[str, int]:
     """Return the counts for --json."""
     names = ("size", "accepted", "refused", "expired", "suppressed", "in_doubt", "waiting", "units")
     return {name: getattr(sums, name) for name in names}
 
 
-def code(sums: Progress) -> int:
+def exit_code(sums: Progress) -> int:
     """Return the exit code.
 
     0: all were accepted or suppressed. IN_DOUBT: some need attention. FAILED: some failed, expired or were not sent.
@@ -132,11 +132,11 @@ def code(sums: Progress) -> int:
     return FAILED if sums.accepted < sums.size - sums.suppressed else 0
 
 
-def _sums(ids: list[int]) -> Progress:
+def _sum_jobs(ids: list[int]) -> Progress:
     return sum(progress_of_jobs(Job.objects.filter(pk__in=ids)).values(), start=Progress())
 
 
-def _open(ids: list[int], over: tuple[Status, ...]) -> bool:
+def _are_jobs_open(ids: list[int], over: tuple[Status, ...]) -> bool:
     mine = Job.objects.filter(Q(pk__in=ids) | Q(parent__in=ids))
     # including the pause after the first N, until a person resumes
     waits = Q(paused_at__isnull=False) & ~Q(status__in=RUNNING)

@@ -67,7 +67,7 @@ def add_limit(parser: ArgumentParser, which: str) -> None:
     )
 
 
-def limit(options: Mapping[str, Any]) -> int | None:
+def rows_to_list(options: Mapping[str, Any]) -> int | None:
     """Return the number of rows to list; None: all. Raises CommandError."""
     given: int | None = options["limit"]
     if given is None:
@@ -81,7 +81,7 @@ def any_lookup(options: Mapping[str, Any]) -> bool:
     return any(options[name] for name in NAMES)
 
 
-def whole(options: Mapping[str, Any]) -> Q:
+def exclude_children(options: Mapping[str, Any]) -> Q:
     """Leave out children, which their parent represents, except in a look-up by a result of messages."""
     ends = [name.lower() for name in filters.ENDS]
     return Q() if (options["status"] or "").lower() in ends else Q(parent=None)
@@ -103,8 +103,8 @@ def looked_up_jobs(options: Mapping[str, Any]) -> "QuerySet[Job]":
         found = found.filter(Q(campaign__name=campaign) | number if number else Q(campaign__name=campaign))
     try:
         if options["status"]:
-            found = found.filter(filters.by_status(options["status"]))
-        return filters.dated(found, options["since"], options["until"])
+            found = found.filter(filters.filter_by_status(options["status"]))
+        return filters.created_between(found, options["since"], options["until"])
     except ValueError as error:
         raise CommandError(str(error)) from None
 
@@ -129,7 +129,7 @@ class Deciding(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("jobs", nargs="*", type=int, metavar="ID")
         add_lookups(parser)
-        deciding(parser)
+        add_deciding_flags(parser)
         parser.add_argument("--by", default="", metavar="NAME", help="who decides; default: the user of this shell")
         parser.add_argument("--reason", default="", metavar="TEXT", help="why; it is kept with the decision")
         if self.as_seen:
@@ -150,34 +150,34 @@ class Deciding(BaseCommand):
         seen = dict.fromkeys(ids, revision)
         if not ids or options["dry_run"]:
             named = Job.objects.filter(pk__in=ids) if ids else looked_up_jobs(options)
-            found = list(self.legal(named, options))
-            text, counts = self.numbers(found)
+            found = list(self.legal_jobs(named, options))
+            text, counts = self.effect_numbers(found)
             if options["dry_run"] or not found:
                 facts = {"dry_run": options["dry_run"], "jobs": len(found), **counts}
                 write_result(self.stdout, text, facts, options["json"])
                 return
-            confirm(text, options)
+            confirm_at_terminal(text, options)
             seen = {job.pk: job.revision if self.as_seen else None for job in found}
         by = Actor(options["by"] or shell_user())
-        answers = [one for pk, of in seen.items() for one in self.act([pk], by, {**options, "revision": of})]
+        answers = [one for pk, of in seen.items() for one in self.decide_jobs([pk], by, {**options, "revision": of})]
         report_decisions(self.stdout, answers, options["json"])
         if options["wait"]:
-            wait(self, [one.job_id for one in answers if one.verdict == Verdict.DONE], options, self.over)
+            wait_for_jobs(self, [one.job_id for one in answers if one.verdict == Verdict.DONE], options, self.over)
 
-    def legal(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":
+    def legal_jobs(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":
         """Return those jobs for which the decision is legal."""
         raise NotImplementedError
 
-    def numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:
+    def effect_numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:
         """Return the effect of the decision, as text and as facts for --json."""
         raise NotImplementedError
 
-    def act(self, ids: Iterable[int], by: Actor, options: dict[str, Any]) -> list[JobDecision]:
+    def decide_jobs(self, ids: Iterable[int], by: Actor, options: dict[str, Any]) -> list[JobDecision]:
         """Make the decision about these jobs."""
         raise NotImplementedError
 
 
-def deciding(parser: ArgumentParser) -> None:
+def add_deciding_flags(parser: ArgumentParser) -> None:
     """Add the flags of every command that changes jobs."""
     parser.add_argument("--yes", action="store_true", help="do not ask; needed without a terminal")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")
@@ -190,7 +190,7 @@ def somebody_there() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def confirm(text: str, options: dict[str, Any]) -> None:
+def confirm_at_terminal(text: str, options: dict[str, Any]) -> None:
     """Ask at the terminal.
 
     Raises CommandError unless the answer is yes, or if there is neither a terminal nor --yes.
@@ -205,16 +205,19 @@ def confirm(text: str, options: dict[str, Any]) -> None:
         raise CommandError("nothing was changed", returncode=2)
 
 
-def wait(command: BaseCommand, ids: list[int], options: dict[str, Any], over: Iterable[Status]) -> None:
+def wait_for_jobs(command: BaseCommand, ids: list[int], options: dict[str, Any], over: Iterable[Status]) -> None:
     """Wait until the jobs have ended and report the result. Raises SystemExit with code 4 or 5 unless all went well."""
     if not ids:
         return
-    sums = following.follow(ids, over)
-    paused = following.why_paused(ids)
-    text = f"{count_of(len(ids), 'job')}: {following.ending(sums)}"
+    sums = following.follow_jobs(ids, over)
+    paused = following.jobs_pause_reason(ids)
+    text = f"{count_of(len(ids), 'job')}: {following.format_end(sums)}"
     text += f"; {paused}" if paused else ""
     write_result(
-        command.stdout, text, {"jobs": len(ids), **following.facts(sums), "paused": paused or None}, options["json"]
+        command.stdout,
+        text,
+        {"jobs": len(ids), **following.counts_as_facts(sums), "paused": paused or None},
+        options["json"],
     )
-    if over is not following.RECORDED and (code := following.code(sums)):
+    if over is not following.RECORDED and (code := following.exit_code(sums)):
         raise SystemExit(code)

@@ -24,18 +24,20 @@ from vendors.history import Actor
 from vendors.said import Said, gettext_noop
 
 
-def pause(job_ids: Iterable[int], by: Actor | str, reason: str = "", revision: int | None = None) -> list[JobDecision]:
+def pause_jobs(
+    job_ids: Iterable[int], by: Actor | str, reason: str = "", revision: int | None = None
+) -> list[JobDecision]:
     """Pause the campaigns of these jobs: once this has committed, no new call is allowed until they are resumed.
 
-    by, revision: as in actions.stop. Pausing a paused campaign changes nothing, unless it waits for its approval: then
-    it stays paused after the approval.
+    by, revision: as in actions.stop_jobs. Pausing a paused campaign changes nothing, unless it waits for its approval:
+    then it stays paused after the approval.
     """
-    return [_pause(job_id, by, reason, revision) for job_id in dict.fromkeys(job_ids)]
+    return [_pause_job(job_id, by, reason, revision) for job_id in dict.fromkeys(job_ids)]
 
 
 @transaction.atomic
-def _pause(job_id: int, by: Actor | str, reason: str, revision: int | None) -> JobDecision:
-    job = _held(job_id)
+def _pause_job(job_id: int, by: Actor | str, reason: str, revision: int | None) -> JobDecision:
+    job = _hold_campaign_jobs(job_id)
     if job is None:
         return decisions.unknown_job(job_id)
     waits = job.paused_at and approval_rules.is_undecided(job.campaign) and not job.campaign.stays_paused
@@ -58,33 +60,35 @@ def _pause(job_id: int, by: Actor | str, reason: str, revision: int | None) -> J
     if waits:
         pauses.hold_longer(job.campaign_id, name, why)
         said = gettext_noop("job %(job)s's campaign waits for approval, and stays paused after it until it is resumed")
-        return _recorded(JobDecision(job_id, Verdict.DONE, Said(said, job=str(job_id))), by, reason)
+        return _record_pause_decision(JobDecision(job_id, Verdict.DONE, Said(said, job=str(job_id))), by, reason)
     pauses.pause_campaign(job.campaign_id, name, why)
     transaction.on_commit(notify_webhooks)
     said = gettext_noop("job %(job)s's campaign paused: no new call starts until it is resumed")
-    return _recorded(JobDecision(job_id, Verdict.DONE, Said(said, job=str(job_id))), by, reason)
+    return _record_pause_decision(JobDecision(job_id, Verdict.DONE, Said(said, job=str(job_id))), by, reason)
 
 
-def resume(job_ids: Iterable[int], by: Actor | str, reason: str = "", revision: int | None = None) -> list[JobDecision]:
+def resume_jobs(
+    job_ids: Iterable[int], by: Actor | str, reason: str = "", revision: int | None = None
+) -> list[JobDecision]:
     """Resume paused campaigns, also those that wait after their first messages; others stay unchanged.
 
     Only uncalled messages go on. Until its first messages are sent, a campaign still waits after them. It stays paused
     if it lacks its approval, or while its sponsor may not send it (approval_rules.bar_reason,
     entitlements.find_held_reason). A campaign that paused itself does so again only if its rates get worse than now.
-    by, revision: as in actions.stop; with a revision, a repeat cannot end a later pause, such as the one after the
+    by, revision: as in actions.stop_jobs; with a revision, a repeat cannot end a later pause, such as the one after the
     first N.
     """
-    return [_resume(job_id, by, reason, revision) for job_id in dict.fromkeys(job_ids)]
+    return [_resume_job(job_id, by, reason, revision) for job_id in dict.fromkeys(job_ids)]
 
 
 @transaction.atomic
-def _resume(job_id: int, by: Actor | str, reason: str, revision: int | None) -> JobDecision:
-    job = _held(job_id)
+def _resume_job(job_id: int, by: Actor | str, reason: str, revision: int | None) -> JobDecision:
+    job = _hold_campaign_jobs(job_id)
     if job is None:
         return decisions.unknown_job(job_id)
     first = Job.objects.filter(campaign=job.campaign_id, wait_after__isnull=False)
     if not job.campaign.paused_at:
-        return JobDecision(job_id, Verdict.ALREADY, _with_wait(NOT_PAUSED, job_id, first))
+        return JobDecision(job_id, Verdict.ALREADY, _choose_form(NOT_PAUSED, job_id, first))
     if revision not in (None, job.revision):
         return decisions.stale_decision(job_id)
     if why := approval_rules.bar_reason(job.campaign_id):
@@ -96,7 +100,9 @@ def _resume(job_id: int, by: Actor | str, reason: str, revision: int | None) -> 
         return JobDecision(job_id, Verdict.BUSY, Said(gettext_noop("job %(job)s is %(why)s"), job=str(job_id), why=why))
     pauses.resume_campaign(job.campaign_id, rates.accepted_rates(job.campaign))
     transaction.on_commit(lambda: dispatcher.notify_vendors(set(live.values())))
-    return _recorded(JobDecision(job_id, Verdict.DONE, _with_wait(GOES_ON, job_id, first.all())), by, reason)
+    return _record_pause_decision(
+        JobDecision(job_id, Verdict.DONE, _choose_form(GOES_ON, job_id, first.all())), by, reason
+    )
 
 
 def resume_receiver(pause_id: int, by: Actor, reason: str = "") -> ComplaintPause | None:
@@ -125,7 +131,7 @@ def set_limits(
 
 @transaction.atomic
 def _set_limits(job_id: int, limits: Mapping[str, float | None], by: Actor, reason: str) -> JobDecision:
-    job = _held(job_id)
+    job = _hold_campaign_jobs(job_id)
     if job is None:
         return decisions.unknown_job(job_id)
     campaign = job.campaign
@@ -137,16 +143,17 @@ def _set_limits(job_id: int, limits: Mapping[str, float | None], by: Actor, reas
             Said(gettext_noop("job %(job)s's campaign has these limits already"), job=str(job_id)),
         )
     news = (
-        history.change_sentence(name, _percent(getattr(campaign, name)), _percent(changed[name])) for name in changed
+        history.change_sentence(name, _percent_text(getattr(campaign, name)), _percent_text(changed[name]))
+        for name in changed
     )
     said = Said(gettext_noop("job %(job)s's campaign: %(why)s"), job=str(job_id), why=Said.join_parts(", ", news))
     answer = JobDecision(job_id, Verdict.DONE, said)
     Campaign.objects.filter(pk=campaign.pk).update(**changed)
     history.record_changes(by, Campaign, [(campaign.pk, answer.message)], reason)
-    return _recorded(answer, by, reason)
+    return _record_pause_decision(answer, by, reason)
 
 
-def _percent(limit: float | None) -> str:
+def _percent_text(limit: float | None) -> str:
     if limit is None:
         return Said(gettext_noop("as the installation"))
     if not limit:
@@ -164,7 +171,7 @@ GOES_ON = (
 )
 
 
-def _with_wait(forms: tuple[str, str], job_id: int, jobs: "QuerySet[Job]") -> Said:
+def _choose_form(forms: tuple[str, str], job_id: int, jobs: "QuerySet[Job]") -> Said:
     """Return the first sentence, or the second one if one of these jobs waits after its first messages."""
     waits = jobs.first()
     if waits is None:
@@ -172,7 +179,7 @@ def _with_wait(forms: tuple[str, str], job_id: int, jobs: "QuerySet[Job]") -> Sa
     return Said(forms[1], job=str(job_id), first=waits.wait_after)
 
 
-def _held(job_id: int) -> Job | None:
+def _hold_campaign_jobs(job_id: int) -> Job | None:
     """Lock all jobs of the job's campaign, then read the job with its campaign; None if it does not exist."""
     campaign = Job.objects.filter(pk=job_id).values_list("campaign", flat=True).first()
     if campaign is None:
@@ -181,7 +188,7 @@ def _held(job_id: int) -> Job | None:
     return Job.objects.select_related("campaign").get(pk=job_id)
 
 
-def _recorded(answer: JobDecision, by: Actor | str, reason: str) -> JobDecision:
+def _record_pause_decision(answer: JobDecision, by: Actor | str, reason: str) -> JobDecision:
     if isinstance(by, Actor):
         history.record_changes(by, Job, [(answer.job_id, answer.message)], reason)
     return answer

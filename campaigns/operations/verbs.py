@@ -26,7 +26,12 @@ LEGAL: dict[str, tuple[Status, ...]] = {
     "sent": (*DONE, S.P_STOPPED),
 }
 DOUBTS = {"resend": Resolution.Decision.RESEND, "sent": Resolution.Decision.SENT}  # decisions about doubts
-_DECIDES = {"stop": actions.stop, "dispatch": actions.dispatch, "pause": pausing.pause, "resume": pausing.resume}
+_DECIDES = {
+    "stop": actions.stop_jobs,
+    "dispatch": actions.dispatch_jobs,
+    "pause": pausing.pause_jobs,
+    "resume": pausing.resume_jobs,
+}
 
 
 def is_legal(verb: str, job: Job, sums: Progress) -> bool:
@@ -49,7 +54,7 @@ def is_legal(verb: str, job: Job, sums: Progress) -> bool:
     return job.status in LEGAL[verb] and (ended or verb not in DOUBTS)
 
 
-def offered(job: Job, sums: Progress) -> list[str]:
+def offered_verbs(job: Job, sums: Progress) -> list[str]:
     """Return the verbs that the job's own state allows. The approval is checked when one is chosen."""
     ended = sums.in_doubt > 0 and sums.parts == sums.parts_done
     found = [verb for verb, states in LEGAL.items() if job.status in states and (ended or verb not in DOUBTS)]
@@ -64,7 +69,9 @@ def shown_versions(verb: str, jobs: Sequence[Job]) -> Mapping[int, int]:
     return count_decisions(job.pk for job in jobs) if verb in DOUBTS else {job.pk: job.revision for job in jobs}
 
 
-def decide(verb: str, job_id: int, by: Actor, reason: str, shown: int, *, expired: bool = False) -> list[JobDecision]:
+def decide_if_shown(
+    verb: str, job_id: int, by: Actor, reason: str, shown: int, *, expired: bool = False
+) -> list[JobDecision]:
     """Make the decision if the job is still as shown. expired: a retry also sends expired messages.
 
     Raises CannotResolve for a decision about doubts without a reason.
@@ -72,5 +79,5 @@ def decide(verb: str, job_id: int, by: Actor, reason: str, shown: int, *, expire
     if verb in DOUBTS:
         return actions.settle_jobs([job_id], DOUBTS[verb], by, reason, shown)
     if verb == "retry":
-        return actions.retry([job_id], shown, expired, by, reason)
+        return actions.retry_jobs([job_id], shown, expired, by, reason)
     return _DECIDES[verb]([job_id], by, reason, shown)

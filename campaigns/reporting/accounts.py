@@ -22,7 +22,7 @@ from django.utils.translation import gettext
 
 from campaigns.doors import labels
 from campaigns.engine import ground_truth
-from campaigns.texts.formulas import harmless
+from campaigns.texts.formulas import make_harmless
 from vendors import prices
 from vendors.said import Said
 
@@ -169,7 +169,7 @@ def write_csv(accounts: Iterable[MonthCost], file: TextIO) -> None:
     writer.writeheader()
     for one in accounts:
         row = account_facts(one)
-        writer.writerow(row | {name: harmless(row[name]) for name in ("sponsor", "vendor")})
+        writer.writerow(row | {name: make_harmless(row[name]) for name in ("sponsor", "vendor")})
 
 
 def cost_so_far(jobs: Iterable[Any]) -> str:
@@ -191,7 +191,7 @@ def cost_so_far(jobs: Iterable[Any]) -> str:
     money = f" {gettext('and')} ".join(
         prices.format_amount(round(sum_, 2), currency) for currency, sum_ in sorted(amounts.items())
     )
-    said = labels.charged(units, channel)
+    said = labels.format_charged(units, channel)
     cost = gettext("about %(amount)s at today's price") % {"amount": money}
     parts = (said if units > accepted else "", cost if money else "")
     return ", ".join(filter(None, parts))

@@ -23,7 +23,7 @@ from campaigns.models.states import PARENTS
 from campaigns.reporting import reasons, xlsx_writer
 from campaigns.reporting.message_rows import FINAL
 from campaigns.reporting.own_files import name_report_columns
-from campaigns.texts.formulas import harmless
+from campaigns.texts.formulas import make_harmless
 from vendors.causes import AnswerCause
 from vendors.causes.wording import CAUSE_LABELS
 
@@ -72,7 +72,7 @@ def csv_chunks(of: Export) -> Iterator[bytes]:
     writer = csv.writer(text)
     text.write("\ufeff")
     for number, row in enumerate(chain([_report_header(fields)], _report_rows(of, fields))):
-        writer.writerow(map(harmless, row))
+        writer.writerow(map(make_harmless, row))
         if number % LINES == LINES - 1:
             yield _take_written(text)
     yield _take_written(text)
@@ -115,7 +115,7 @@ def _report_rows(of: Export, fields: Sequence[str]) -> Iterator[list[str]]:
         if (of.states and label not in of.states) or (of.causes and row.cause not in of.causes):
             continue
         params = row.params
-        cells = [labels.recipient(row.recipient, of.whole), *(_cell_text(params.get(name)) for name in fields)]
+        cells = [labels.format_recipient(row.recipient, of.whole), *(_cell_text(params.get(name)) for name in fields)]
         yield [
             *cells,
             label,
@@ -149,7 +149,7 @@ def _labelled_messages(of: Export) -> Iterator[tuple[Any, str]]:
         rows: Any = Message.objects.filter(id__gte=low, id__lt=high).order_by("id").values_list(*READ, named=True)
         for row in rows:
             stopped = any(row.id in span for span in still)
-            yield row, labels.of_message(row, in_flight=row.id in called, stopped=stopped)
+            yield row, labels.label_of_message(row, in_flight=row.id in called, stopped=stopped)
 
 
 def _cell_text(value: Any) -> str:

@@ -120,4 +120,4 @@ def add_labels(rows: Sequence[Any]) -> None:
     still = [range(job.first_message, job.end) for job in jobs if job.status in FINAL]
     for row in rows:
         stopped = any(row.pk in span for span in still)
-        row.word = labels.of_message(row, in_flight=row.pk in called, stopped=stopped)
+        row.word = labels.label_of_message(row, in_flight=row.pk in called, stopped=stopped)

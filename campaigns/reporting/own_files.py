@@ -1,7 +1,8 @@
 """Files that mailhub has written and reads again: reports of campaigns, and rows left out of a list.
 
-Their columns identify them. CSV has a quote before texts that a spreadsheet would run as a formula (formulas.harmless);
-reading takes it off. Reading also drops the columns that a report adds, so the list comes back as it was.
+Their columns identify them. CSV has a quote before texts that a spreadsheet would run as a formula
+(formulas.make_harmless); reading takes it off. Reading also drops the columns that a report adds, so the list comes
+back as it was.
 """
 
 import re

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from campaigns.doors.access import actor, page
+from campaigns.doors.access import deciding_actor, owners_page
 from campaigns.models import Identity, Sponsor, Topic
 from campaigns.models.campaigns import sponsors_of
 from campaigns.senders import sender_changes
@@ -35,7 +35,7 @@ EACH_PAGE = 50
 MOST = 500  # sponsors to choose from
 
 
-@page(LOOK)
+@owners_page(LOOK)
 @require_GET
 def list_senders_page(request: HttpRequest) -> HttpResponse:
     """Show the sender identities of the user's sponsors."""
@@ -47,7 +47,7 @@ def list_senders_page(request: HttpRequest) -> HttpResponse:
     return render(request, "owners/identities/list.html", {"identities": shown, "page": some})
 
 
-@page(LOOK)
+@owners_page(LOOK)
 @require_http_methods(["GET", "POST"])
 def show_identity(request: HttpRequest, pk: int) -> HttpResponse:
     """Show an identity; POST asks the DNS as receivers would."""
@@ -128,7 +128,7 @@ class NewSenderForm(SenderForm):
         field.queryset = mine
 
 
-@page(LOOK, ADD)
+@owners_page(LOOK, ADD)
 @require_http_methods(["GET", "POST"])
 def add_identity(request: HttpRequest, channel: str) -> HttpResponse:
     """Add a sender for e-mail or SMS; a second press changes nothing."""
@@ -140,7 +140,7 @@ def add_identity(request: HttpRequest, channel: str) -> HttpResponse:
         for name, value in form.cleaned_data.items():
             setattr(row, name, value)
         try:
-            if sender_changes.add_identity(row, actor(request)):
+            if sender_changes.add_identity(row, deciding_actor(request)):
                 messages.success(request, _("The sender identity “%(name)s” is there.") % {"name": row.name})
                 return redirect("identity", row.pk)
             known = Identity.objects.get(sponsor=row.sponsor, name=row.name)
@@ -169,7 +169,7 @@ def _add_form_errors(form: forms.Form, error: ValidationError) -> None:
         form.add_error(name if name in form.fields else None, texts)
 
 
-@page(LOOK, CHANGE)
+@owners_page(LOOK, CHANGE)
 @require_http_methods(["GET", "POST"])
 def edit_identity(request: HttpRequest, pk: int) -> HttpResponse:
     """Change a sender from the next job on; pending approvals must be checked again."""
@@ -178,7 +178,7 @@ def edit_identity(request: HttpRequest, pk: int) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         try:
             seen = request.POST.get("seen", "")
-            changed = sender_changes.change_identity(row.pk, form.cleaned_data, actor(request), seen)
+            changed = sender_changes.change_identity(row.pk, form.cleaned_data, deciding_actor(request), seen)
             messages.success(request, _("It is changed.") if changed else _("It was so already."))
             return redirect("identity", pk)
         except ValidationError as error:
@@ -187,7 +187,7 @@ def edit_identity(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "owners/identities/edit.html", facts, status=422 if form.errors else 200)
 
 
-@page(LOOK, CHANGE)
+@owners_page(LOOK, CHANGE)
 @require_POST
 def sign_identity(request: HttpRequest, pk: int) -> HttpResponse:
     """Sign its mails with a new key, or stop signing; a second press changes nothing."""
@@ -196,26 +196,26 @@ def sign_identity(request: HttpRequest, pk: int) -> HttpResponse:
     selector = request.POST.get("selector", "").replace("\0", "").strip()
     try:
         if "off" in request.POST:
-            sender_changes.sign_no_more(pk, actor(request))
+            sender_changes.sign_no_more(pk, deciding_actor(request))
             messages.success(request, _("Its mails are not signed any more."))
         elif not selector:
             messages.error(request, _("Say under which name the key is in the DNS."))
         else:
-            sender_changes.sign_mails(pk, selector, actor(request))
+            sender_changes.sign_mails(pk, selector, deciding_actor(request))
             messages.success(request, _("Its mails are signed. Enter the record below in the DNS now."))
     except ValidationError as error:
         messages.error(request, " ".join(map(show, error.messages)))
     return redirect("identity", pk)
 
 
-@page(LOOK, CHANGE)
+@owners_page(LOOK, CHANGE)
 @require_POST
 def switch_identity(request: HttpRequest, pk: int) -> HttpResponse:
     """Switch on or off, as the form says, so that a second press changes nothing."""
     get_object_or_404(Identity.objects.of_sponsors(sponsors_of(request.user)).defer("secret"), pk=pk)
     on = request.POST.get("to") == "on"
     try:
-        if sender_changes.change_identity(pk, {"enabled": on}, actor(request)):
+        if sender_changes.change_identity(pk, {"enabled": on}, deciding_actor(request)):
             off = _("It is disabled: nothing new goes out as it.")
             messages.success(request, _("It is enabled: what was held goes on.") if on else off)
     except ValidationError as error:
@@ -223,28 +223,28 @@ def switch_identity(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("identity", pk)
 
 
-@page(LOOK_TOPICS, "campaigns.change_topic")
+@owners_page(LOOK_TOPICS, "campaigns.change_topic")
 @require_POST
 def rename_topic(request: HttpRequest, pk: int) -> HttpResponse:
     """Change a topic's title."""
     row = get_object_or_404(Topic.objects.of_sponsors(sponsors_of(request.user)), pk=pk)
     try:
         title = given_value(request.POST.get("title", "").replace("\0", ""))
-        if sender_changes.rename_topic(row.pk, title, actor(request)):
+        if sender_changes.rename_topic(row.pk, title, deciding_actor(request)):
             messages.success(request, _("Recipients read “%(title)s” from now on.") % {"title": title})
     except ValidationError as error:
         messages.error(request, " ".join(map(show, error.messages)))
     return redirect("topics")
 
 
-@page(LOOK_TOPICS, "campaigns.delete_topic")
+@owners_page(LOOK_TOPICS, "campaigns.delete_topic")
 @require_POST
 def remove_topic(request: HttpRequest, pk: int) -> HttpResponse:
     """Remove a topic that nothing names."""
     row = Topic.objects.of_sponsors(sponsors_of(request.user)).filter(pk=pk).first()
     if row is None:  # for example a second press
         return redirect("topics")
-    if sender_changes.remove_topic(row, actor(request)):
+    if sender_changes.remove_topic(row, deciding_actor(request)):
         messages.success(request, _("The topic is removed."))
     else:
         text = _("It stays: campaigns name it, or recipients have unsubscribed from it. Archive it instead.")
@@ -252,20 +252,20 @@ def remove_topic(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("topics")
 
 
-@page(LOOK_TOPICS, "campaigns.change_topic")
+@owners_page(LOOK_TOPICS, "campaigns.change_topic")
 @require_POST
 def archive_topic_on_page(request: HttpRequest, pk: int) -> HttpResponse:
     """Archive a topic, so that new campaigns cannot name it, or restore it."""
     row = get_object_or_404(Topic.objects.of_sponsors(sponsors_of(request.user)), pk=pk)
     archived = request.POST.get("archived") == "yes"
-    if sender_changes.archive_topic(row.pk, archived, actor(request)):
+    if sender_changes.archive_topic(row.pk, archived, deciding_actor(request)):
         done = _("No new campaign can name “%(title)s”; recipients can still unsubscribe from it.")
         text = done if archived else _("Campaigns can name “%(title)s” again.")
         messages.success(request, text % {"title": row.title})
     return redirect("topics")
 
 
-@page(LOOK_TOPICS)
+@owners_page(LOOK_TOPICS)
 @require_http_methods(["GET", "POST"])
 def show_topics(request: HttpRequest) -> HttpResponse:
     """Show the sponsors' topics; POST adds one."""
@@ -300,7 +300,9 @@ def _add_topic(request: HttpRequest, mine: Any) -> str:
         row.full_clean(validate_unique=False, validate_constraints=False)
         with transaction.atomic():
             row.save()
-            history.record_changes(actor(request), Topic, [(row.pk, Said(gettext_noop("added")))], flag=ADDITION)
+            history.record_changes(
+                deciding_actor(request), Topic, [(row.pk, Said(gettext_noop("added")))], flag=ADDITION
+            )
     except ValidationError as error:
         return " ".join(error.messages)
     except IntegrityError:

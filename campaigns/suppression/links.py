@@ -97,7 +97,7 @@ def link_keys() -> LinkKeys | None:
     """Return the keys, or None if PUBLIC_URL is not set. Raises the database's errors."""
     if not settings.PUBLIC_URL:
         return None
-    return LinkKeys(AESSIV(token_keys.keys(PURPOSE)[0]), digest_key() or made_key())
+    return LinkKeys(AESSIV(token_keys.keys_for_purpose(PURPOSE)[0]), digest_key() or made_key())
 
 
 def links_of(campaign: Campaign, channel: str, carries: Collection[str], keys: LinkKeys | None) -> LetterLinks | None:
@@ -118,7 +118,7 @@ def links_of(campaign: Campaign, channel: str, carries: Collection[str], keys: L
 def content_of(campaign: Campaign) -> Content:
     """Return the campaign's compiled templates. Raises TemplateError."""
     ours = given_values(campaign.transactional)
-    return templates.compile(campaign.subject, campaign.body, campaign.html, text=campaign.text, given=ours)
+    return templates.compile_templates(campaign.subject, campaign.body, campaign.html, text=campaign.text, given=ours)
 
 
 def links_missing(campaign: Campaign, content: Content, messages: range) -> bool:
@@ -151,7 +151,7 @@ def read_link(token: str) -> Subscription | None:
         sealed = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
         return None
-    for one in token_keys.keys(PURPOSE):
+    for one in token_keys.keys_for_purpose(PURPOSE):
         try:
             message, found, sponsor, topic, channel = PLAIN.unpack(AESSIV(one).decrypt(sealed, None))
         except InvalidTag:

@@ -17,7 +17,7 @@ from campaigns.engine.suppressed.digests import digest_addresses, digest_key
 from campaigns.models import Suppression
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
-from campaigns.texts.phone_numbers import e164
+from campaigns.texts.phone_numbers import parse_e164
 from vendors import history
 from vendors.history import Actor
 from vendors.models import Vendor
@@ -89,7 +89,7 @@ def suppressions_of_text(rows: "QuerySet[Suppression]", text: str, regions: Iter
     numbers = set()
     for region in {"", *islice(regions, MOST_REGIONS)}:
         with suppress(ValueError):
-            numbers.add(e164(text, region))
+            numbers.add(parse_e164(text, region))
     wanted = [digest for channel in Vendor.Channel.values for digest in digest_addresses(secret, channel, [text])]
     wanted += digest_addresses(secret, Vendor.Channel.SMS, numbers)
     return rows.filter(digest__in=wanted)

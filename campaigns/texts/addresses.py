@@ -22,7 +22,7 @@ def address_rules(adapter: str, settings: Any) -> AddressRules | None:
         return None  # other faults of the settings are reported where the adapter is used
 
 
-def with_addresses(content: Content, demanded: Iterable[AddressRules | None]) -> Content:
+def check_addresses(content: Content, demanded: Iterable[AddressRules | None]) -> Content:
     """Return the content with the address columns added and each recipient's address checked.
 
     demanded: the rules of every vendor the campaign may go by; an address must satisfy all of them.
@@ -32,9 +32,11 @@ def with_addresses(content: Content, demanded: Iterable[AddressRules | None]) ->
         return content
     before = content.further
 
-    def further(recipient: str, fields: Values, budget: Budget | None) -> Iterator[str]:
+    def find_address_faults(recipient: str, fields: Values, budget: Budget | None) -> Iterator[str]:
         yield from dict.fromkeys(fault for one in rules for fault in one.find_faults(recipient, fields))
         yield from before(recipient, fields, budget) if before else ()
 
     columns = frozenset().union(*(one.needed_columns for one in rules))
-    return replace(content, fields=content.fields | columns, optional=content.optional - columns, further=further)
+    return replace(
+        content, fields=content.fields | columns, optional=content.optional - columns, further=find_address_faults
+    )

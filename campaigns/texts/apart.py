@@ -31,7 +31,7 @@ class ProcessLost(Exception):
     """A process that makes letters has ended, does not answer, or cannot be started. The text is for users."""
 
 
-def run(code: str, source: str) -> "subprocess.CompletedProcess[bytes]":
+def run_apart(code: str, source: str) -> "subprocess.CompletedProcess[bytes]":
     """Run Python code with `source` on standard input, within LIMITS. Raises TookTooLong.
 
     Exit code 0: standard output is the answer. 1: standard error ends with a sentence for the user. Other codes: the
@@ -39,19 +39,19 @@ def run(code: str, source: str) -> "subprocess.CompletedProcess[bytes]":
     """
     given = source.encode("utf-8", "surrogatepass")
     try:
-        return subprocess.run(_command(ONCE + code), input=given, capture_output=True, timeout=SECONDS)
+        return subprocess.run(_python_command(ONCE + code), input=given, capture_output=True, timeout=SECONDS)
     except subprocess.TimeoutExpired:
         raise TookTooLong from None
 
 
-def start(code: str, line: socket.socket) -> "subprocess.Popen[bytes]":
+def start_apart(code: str, line: socket.socket) -> "subprocess.Popen[bytes]":
     """Start Python code that serves `line`, its standard input, within LIMITS. Raises OSError.
 
     The code limits its own time.
     """
     needed = {name: os.environ[name] for name in NEEDED if name in os.environ}
-    return subprocess.Popen(_command(code), stdin=line.fileno(), stdout=subprocess.DEVNULL, env=needed)
+    return subprocess.Popen(_python_command(code), stdin=line.fileno(), stdout=subprocess.DEVNULL, env=needed)
 
 
-def _command(code: str) -> list[str]:
+def _python_command(code: str) -> list[str]:
     return [sys.executable, "-I", "-c", LIMITS + code]  # -I: import nothing from the working directory

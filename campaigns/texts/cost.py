@@ -32,13 +32,13 @@ Given = TypeVar("Given", bound="nodes.Expr | None")
 Shown = TypeVar("Shown", nodes.Concat, nodes.Output)
 
 
-def weight(node: nodes.Node) -> int:
+def node_weight(node: nodes.Node) -> int:
     """Return how many parts run when this node runs once; a loop's body is counted by its rounds instead."""
     inside = [node.iter] if isinstance(node, nodes.For) else node.iter_child_nodes()
-    return 1 + sum(map(weight, inside))
+    return 1 + sum(map(node_weight, inside))
 
 
-def count(tree: nodes.Template) -> None:
+def add_counters(tree: nodes.Template) -> None:
     """Put counters into the tree: each round of a loop costs its parts, and reading a value costs by its size."""
     _Counters().visit(tree)
 
@@ -47,7 +47,7 @@ class _Counters(NodeTransformer):
     """Wraps each node that may read or make large values."""
 
     def visit_For(self, node: nodes.For) -> nodes.For:
-        each = 1 + sum(map(weight, node.iter_child_nodes(("iter", "target"))))
+        each = 1 + sum(map(node_weight, node.iter_child_nodes(("iter", "target"))))
         self.generic_visit(node)
         node.iter = nodes.Filter(node.iter, COUNTED, [nodes.Const(each)], [], None, None, lineno=node.lineno)
         return node
@@ -86,23 +86,23 @@ class _Counters(NodeTransformer):
         return node
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Concat:
-        return self._shown(node)
+        return self._count_shown(node)
 
     def visit_Output(self, node: nodes.Output) -> nodes.Output:
-        return self._shown(node)
+        return self._count_shown(node)
 
-    def _shown(self, node: Shown) -> Shown:
+    def _count_shown(self, node: Shown) -> Shown:
         self.generic_visit(node)
         node.nodes = [_charged_node(one, shown=True) for one in node.nodes]
         return node
 
     def visit_List(self, node: nodes.List) -> nodes.Expr:
-        return self._made(node)
+        return self._charge_made(node)
 
     def visit_Tuple(self, node: nodes.Tuple) -> nodes.Expr:
-        return node if node.ctx == "store" else self._made(node)
+        return node if node.ctx == "store" else self._charge_made(node)
 
-    def _made(self, node: "nodes.List | nodes.Tuple") -> nodes.Expr:
+    def _charge_made(self, node: "nodes.List | nodes.Tuple") -> nodes.Expr:
         """Charge for a list when it is made, unless it holds short constants only and cannot grow."""
         self.generic_visit(node)
         constant = all(isinstance(one, nodes.Const) and _is_short(one) for one in node.items)
@@ -132,34 +132,34 @@ def _charged_node(value: Given, dear: bool = False, shown: bool = False) -> Give
 
 
 @pass_context
-def _counted(context: Context, values: Iterable[Any], each: int) -> Iterator[Any]:
-    spend = context[METER].spend
+def _count_values(context: Context, values: Iterable[Any], each: int) -> Iterator[Any]:
+    spend = context[METER].spend_steps
     for value in values:
         spend(each)
         yield value
 
 
 @pass_context
-def _charged(context: Context, value: Any, dear: bool, shown: bool) -> Any:
+def _charge_value(context: Context, value: Any, dear: bool, shown: bool) -> Any:
     """Charge for a value and return it. Raises ValueError if a letter cannot contain it."""
     kind = type(value)
     if kind is str or kind is Markup:
         if dear or len(value) >= TEXT:
-            context[METER].spend(len(value) if dear else len(value) // TEXT)
+            context[METER].spend_steps(len(value) if dear else len(value) // TEXT)
     elif kind is list or kind is dict or kind is tuple:
-        _read(value, context[METER], 1 if dear else LISTED)
+        _charge_list(value, context[METER], 1 if dear else LISTED)
     elif kind is int:
         if wide := value.bit_length() // WIDE:
-            context[METER].spend(wide * wide)
+            context[METER].spend_steps(wide * wide)
     elif value is None:
         if shown:
             raise ValueError(Said("a field is null and would be shown; default(..., true) says what is shown instead"))
     elif not isinstance(value, Undefined):
-        _judge(value)
+        _judge_value(value)
     return value
 
 
-def _judge(value: Any) -> None:
+def _judge_value(value: Any) -> None:
     """Raise ValueError unless the value is a text, a number or null."""
     if isinstance(value, Undefined):
         str(value)  # raises an error that names the undefined value
@@ -169,7 +169,7 @@ def _judge(value: Any) -> None:
         )
 
 
-def _read(value: Any, meter: Any, rate: int) -> None:
+def _charge_list(value: Any, meter: Any, rate: int) -> None:
     """Charge for a list by its approximate length as text; a member listed twice counts twice. Raises TooManySteps.
 
     rate: characters in a step.
@@ -187,16 +187,16 @@ def _read(value: Any, meter: Any, rate: int) -> None:
         elif kind is list or kind is tuple:
             waiting.extend(one)
         else:
-            _judge(one)
-            volume += _length(one)
+            _judge_value(one)
+            volume += _approximate_length(one)
         volume += 2
         if volume > WALKED:  # reading costs steps, too
-            meter.spend(volume // rate)
+            meter.spend_steps(volume // rate)
             volume = 0
-    meter.spend(volume // rate)
+    meter.spend_steps(volume // rate)
 
 
-def _length(value: Any) -> int:
+def _approximate_length(value: Any) -> int:
     """Return the approximate length of a single value as text."""
     if type(value) is int:
         return value.bit_length() // 3 + 1
@@ -205,4 +205,4 @@ def _length(value: Any) -> int:
     return len(value) if isinstance(value, str) else SCALAR
 
 
-FILTERS = {COUNTED: _counted, CHARGED: _charged}
+FILTERS = {COUNTED: _count_values, CHARGED: _charge_value}

@@ -24,17 +24,17 @@ _DEFUSED = re.compile(rf"{_BEGIN}'(?='*{_FORMULA})|\A'(?='*{_UNSEEN}*[\t\r\n])")
 _ONE_TEXT = re.compile(r'="((?:[^"]|"")*)"')  # a formula that is nothing but a text
 
 
-def harmless(text: str) -> str:
+def make_harmless(text: str) -> str:
     """Return the text with an apostrophe before each part that a spreadsheet would take for a formula."""
     return _DANGEROUS.sub("'", text) if _RISKY.search(text) else text
 
 
-def shown_text(text: str) -> str:
+def text_of_formula(text: str) -> str:
     """Return what a spreadsheet shows for a cell of CSV: ="01067", which programs write to keep zeros, is 01067."""
     found = _ONE_TEXT.fullmatch(text) if text.startswith('="') else None
     return found[1].replace('""', '"') if found else text
 
 
-def undone(text: str) -> str:
-    """Return the original of a text made by `harmless`."""
+def undo_harmless(text: str) -> str:
+    """Return the original of a text made by `make_harmless`."""
     return _DEFUSED.sub("", text) if "'" in text else text

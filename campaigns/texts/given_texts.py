@@ -16,7 +16,7 @@ _BLANKS = "\u00ad\u034f\u061c\u115f\u1160\u180e\u200c\u200e\u200f\u2800\u3164\uf
 _JOINERS = "\u200c\u200d"
 
 
-def composed(text: str) -> str:
+def compose_text(text: str) -> str:
     """Return a template, with composed letters and without meaningless signs; blanks and line breaks stay."""
     if text.isascii() and text.isprintable():
         return text
@@ -29,7 +29,7 @@ def given_value(text: str) -> str:
         return text.strip()
     if text.startswith("\0"):
         return text
-    return _without_blanks(composed(LINE_BREAKS.sub("\n", text)))
+    return _strip_blanks(compose_text(LINE_BREAKS.sub("\n", text)))
 
 
 def given_name(text: str) -> str:
@@ -39,7 +39,7 @@ def given_name(text: str) -> str:
     if text.startswith("\0"):
         return text
     seen = (one for one in LINE_BREAKS.sub(" ", text) if one in _JOINERS or unicodedata.category(one) != "Cf")
-    return _without_blanks(composed("".join(seen)))
+    return _strip_blanks(compose_text("".join(seen)))
 
 
 def given_address(text: str) -> str:
@@ -51,20 +51,20 @@ def given_address(text: str) -> str:
 
 def given_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recipient's fields, with each text in them as given_value returns it."""
-    return {given_name(name): _given(value) for name, value in fields.items()}
+    return {given_name(name): _given_in_list(value) for name, value in fields.items()}
 
 
-def _given(value: Any) -> Any:
+def _given_in_list(value: Any) -> Any:
     if isinstance(value, str):
         return given_value(value)
     if isinstance(value, list):
-        return [_given(one) for one in value]
+        return [_given_in_list(one) for one in value]
     if isinstance(value, Mapping):
         return given_fields(value)
     return value
 
 
-def _without_blanks(text: str) -> str:
+def _strip_blanks(text: str) -> str:
     """Strip blanks of both kinds, in any order."""
     while text != (text := text.strip().strip(_BLANKS)):
         pass

@@ -41,24 +41,24 @@ class HeaderTemplates:
 
     def __init__(self, headers: Headers) -> None:
         self._values = [
-            (name, value, compiled(name, value) if SHOWS.search(value) else None) for name, value in headers
+            (name, value, compile_header(name, value) if SHOWS.search(value) else None) for name, value in headers
         ]
         made = [content for *_, content in self._values if content]
         self.fields = frozenset().union(*(one.fields for one in made))
         self.required = frozenset().union(*(one.required for one in made))
         self.optional = frozenset().union(*(one.optional for one in made))
-        self.plain = all(one.plain for one in made)
+        self.plain = all(one.is_plain for one in made)
         self.steps = TOKEN * sum(value.count("{") for _, value, content in self._values if content)
 
-    def render(self, recipient: str, params: Values, budget: Budget | None = None) -> Headers:
+    def render_headers(self, recipient: str, params: Values, budget: Budget | None = None) -> Headers:
         """Return the headers of one recipient. Raises TemplateError, and OverBudget if there is a budget."""
         found = []
         for name, value, content in self._values:
             if content:
                 try:
-                    value = content.render(recipient, params, budget)[0].strip()
+                    value = content.render_letter(recipient, params, budget)[0].strip()
                 except TemplateError as error:
-                    raise _named(name, error) from error
+                    raise _name_header_fault(name, error) from error
             if value:
                 check_value(name, value)
                 found.append((name, value))
@@ -68,7 +68,7 @@ class HeaderTemplates:
         """Yield the faults of a recipient's headers, as sentences; missing fields are reported elsewhere."""
         if self.fields <= fields.keys():
             try:
-                self.render(recipient, fields, budget)
+                self.render_headers(recipient, fields, budget)
             except TemplateError as error:
                 yield str(error)
 
@@ -86,16 +86,16 @@ def check_value(name: str, value: str) -> None:
 
 
 @lru_cache(maxsize=1_000)
-def compiled(name: str, value: str) -> Content:
+def compile_header(name: str, value: str) -> Content:
     """Return a header value compiled as the subject of a Content. Raises TemplateError."""
     check_value(name, "-")
     try:
-        return templates.compile(value, "", html=False)
+        return templates.compile_templates(value, "", html=False)
     except TemplateError as error:
-        raise _named(name, error) from error
+        raise _name_header_fault(name, error) from error
 
 
-def _named(name: str, error: TemplateError) -> TemplateError:
+def _name_header_fault(name: str, error: TemplateError) -> TemplateError:
     """Say of a header what is wrong with it as a subject."""
     why = error.whole
     if isinstance(why, Said) and why.form in OF_HEADER:
@@ -108,12 +108,12 @@ def header_templates(headers: Headers | None) -> HeaderTemplates | None:
     return HeaderTemplates(headers) if headers and any(SHOWS.search(value) for _, value in headers) else None
 
 
-def with_beside(content: Content, headers: HeaderTemplates | None, files: FileFaults | None) -> Content:
+def check_beside_body(content: Content, headers: HeaderTemplates | None, files: FileFaults | None) -> Content:
     """Return the content with the headers' fields added, and checks of each recipient's headers and files."""
     if headers is None:
         return replace(content, further=(lambda _, fields, budget: files(fields)) if files else None)
 
-    def further(recipient: str, fields: Values, budget: Budget | None) -> Iterator[str]:
+    def find_beside_faults(recipient: str, fields: Values, budget: Budget | None) -> Iterator[str]:
         yield from headers.faults(recipient, fields, budget)
         yield from files(fields) if files else ()
 
@@ -121,4 +121,4 @@ def with_beside(content: Content, headers: HeaderTemplates | None, files: FileFa
     optional = (content.optional | headers.optional) - needed
     required = content.required | headers.required
     safe = content.safe if headers.plain else -1
-    return replace(content, fields=needed, optional=optional, required=required, safe=safe, further=further)
+    return replace(content, fields=needed, optional=optional, required=required, safe=safe, further=find_beside_faults)

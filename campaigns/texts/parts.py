@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from campaigns.texts import plain_text
-from campaigns.texts.headers import SHOWS, check_value, compiled
+from campaigns.texts.headers import SHOWS, check_value, compile_header
 from campaigns.texts.templates import TemplateError
 from vendors import adapters
 from vendors.adapters import mime
@@ -35,12 +35,12 @@ RESERVED_BEGINNINGS = ("content-", "resent-", "arc-", "x-mailhub-")
 def carried_by(adapter: str, settings: Any) -> frozenset[str]:
     """Return which of PARTS a vendor with this adapter and these settings carries."""
     try:
-        return carried(adapters.load(adapter), settings)
+        return parts_carried(adapters.load(adapter), settings)
     except (LookupError, ImportError, ValueError):
         return frozenset()  # other faults of the settings are reported where the adapter is used
 
 
-def carried(adapter: type[Adapter], settings: Any) -> frozenset[str]:
+def parts_carried(adapter: type[Adapter], settings: Any) -> frozenset[str]:
     """Return which of PARTS this adapter carries with these settings. Raises ValueError."""
     found = adapter.carries(settings)
     return found | {IMAGES} if "attachments" in found and adapter.shows_images(settings) else found
@@ -92,7 +92,7 @@ def header_faults(headers: Sequence[tuple[str, str]]) -> Iterator[tuple[int, str
             try:
                 check_value(name, value)
                 if SHOWS.search(value):
-                    compiled(name, value)
+                    compile_header(name, value)
             except TemplateError as error:
                 yield index, str(error)
         seen.add(known)

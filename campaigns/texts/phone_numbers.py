@@ -34,21 +34,21 @@ WHY_NOT = {
 }
 
 
-def e164(text: str, region: str = "") -> str:
+def parse_e164(text: str, region: str = "") -> str:
     """Return the number in E.164 if the whole text is one number of a length that exists in its country.
 
     Drops invisible signs and a leading "tel:", and reads digits of every script. Raises ValueError with a sentence.
     """
-    return _written(_read_number(text, region))
+    return _write_e164(_read_number(text, region))
 
 
 def mobile_e164(text: str, region: str = "") -> str:
     """Return the number as e164 does; raise ValueError also for a kind of number that never gets messages."""
     number = _read_number(text, region)
-    pattern = _without_messages(number.country_code)
+    pattern = _pattern_without_messages(number.country_code)
     if pattern and pattern.fullmatch(phonenumbers.national_significant_number(number)):
-        raise ValueError(Said(NO_SMS, number=_shown(text)))
-    return _written(number)
+        raise ValueError(Said(NO_SMS, number=_shown_number(text)))
+    return _write_e164(number)
 
 
 def region_of(number: str) -> str:
@@ -59,12 +59,12 @@ def region_of(number: str) -> str:
         return ""
 
 
-def _written(number: phonenumbers.PhoneNumber) -> str:
+def _write_e164(number: phonenumbers.PhoneNumber) -> str:
     return phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.E164)
 
 
 @cache
-def _without_messages(country_code: int) -> re.Pattern[str] | None:
+def _pattern_without_messages(country_code: int) -> re.Pattern[str] | None:
     """Return the pattern of a country's numbers that get no messages; the library's number_type takes long."""
     kinds = [kind for kind in WITHOUT_SMS if country_code != NORTH_AMERICA or kind != "toll_free"]
     metadata = phonenumbers.PhoneMetadata
@@ -76,19 +76,19 @@ def _without_messages(country_code: int) -> re.Pattern[str] | None:
 
 
 def _read_number(text: str, region: str) -> phonenumbers.PhoneNumber:
-    shown = _shown(text)
-    typed = SCHEME.sub("", given_address(_with_plain_digits(text)))
+    shown = _shown_number(text)
+    typed = SCHEME.sub("", given_address(_plain_digits(text)))
     if not SIGNS.fullmatch(typed) or SECOND.search(typed) or DECIMAL.search(typed):
-        raise ValueError(Said("%(number)s is not a phone number: %(why)s", number=shown, why=_oddity(typed)))
+        raise ValueError(Said("%(number)s is not a phone number: %(why)s", number=shown, why=_describe_oddity(typed)))
     try:
         number = phonenumbers.parse(" ".join(typed.split()), region or None)
     except phonenumbers.NumberParseException as error:
         raise ValueError(
-            Said("%(number)s is not a phone number: %(why)s", number=shown, why=_hint(typed, region, error))
+            Said("%(number)s is not a phone number: %(why)s", number=shown, why=_hint_for_error(typed, region, error))
         ) from error
     _drop_old_mexican_prefix(number)
     if region and "+" not in typed:
-        number = _with_its_country_code(number, typed)
+        number = _add_country_code(number, typed)
     possible = phonenumbers.is_possible_number_with_reason(number) == phonenumbers.ValidationResult.IS_POSSIBLE
     if number.extension or not possible:
         is_there = region and "+" not in typed
@@ -96,18 +96,18 @@ def _read_number(text: str, region: str) -> phonenumbers.PhoneNumber:
     return number
 
 
-def _shown(text: str) -> str:
+def _shown_number(text: str) -> str:
     return repr(text if len(text) <= 80 else text[:77] + "...")
 
 
-def _with_plain_digits(text: str) -> str:
+def _plain_digits(text: str) -> str:
     """Return the text with the digits and signs of every script as ASCII ones; other numerals stay as they are."""
     if text.isascii():
         return text
     return "".join(one if unicodedata.category(one) in NUMERALS else unicodedata.normalize("NFKC", one) for one in text)
 
 
-def _with_its_country_code(number: phonenumbers.PhoneNumber, typed: str) -> phonenumbers.PhoneNumber:
+def _add_country_code(number: phonenumbers.PhoneNumber, typed: str) -> phonenumbers.PhoneNumber:
     """Return the mobile number that a + before the digits would make, if the number is none as it stands.
 
     Spreadsheets drop the + of a number. phonenumbers heeds a country code without one, but not where it also begins
@@ -130,7 +130,7 @@ def _is_mobile(number: phonenumbers.PhoneNumber) -> bool:
     return kind in (phonenumbers.PhoneNumberType.MOBILE, phonenumbers.PhoneNumberType.FIXED_LINE_OR_MOBILE)
 
 
-def _oddity(typed: str) -> str:
+def _describe_oddity(typed: str) -> str:
     """Describe the part of the text that cannot belong to a number."""
     found = FOREIGN.search(typed)
     if found:
@@ -150,7 +150,7 @@ def _drop_old_mexican_prefix(number: phonenumbers.PhoneNumber) -> None:
         number.national_number = int(digits[1:])
 
 
-def _hint(typed: str, region: str, error: phonenumbers.NumberParseException) -> str:
+def _hint_for_error(typed: str, region: str, error: phonenumbers.NumberParseException) -> str:
     if region or "+" in typed:
         return WHY_NOT.get(error.error_type, Said("it is too short"))
     return Said("it must start with + and the country code, or name the region whose numbers are written without them")

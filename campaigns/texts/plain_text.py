@@ -25,7 +25,7 @@ CODE = f"""
 {Path(html_reader.__file__).read_text()}
 import sys
 try:
-    text = read(sys.stdin.buffer.read().decode("utf-8", "surrogatepass"))
+    text = read_html(sys.stdin.buffer.read().decode("utf-8", "surrogatepass"))
 except (RecursionError, ValueError) as error:
     sys.exit(str(error))
 sys.stdout.buffer.write(text[:{2 * templates.MAX_SIZE}].encode("utf-8", "surrogatepass"))
@@ -48,35 +48,37 @@ def made_from(html: str) -> str:
         return chr(FIRST + len(tokens) - 1)
 
     marked = TOKEN.sub(stand_in, SIGN.sub("", html))
-    text = _read(CELL_END.sub("</span>&#160; ", CELL.sub(r"\1span", ROW.sub(r"\1div", marked)))).replace("\u00a0", " ")
+    text = _read_text_of(CELL_END.sub("</span>&#160; ", CELL.sub(r"\1span", ROW.sub(r"\1div", marked)))).replace(
+        "\u00a0", " "
+    )
     by_sign = {chr(FIRST + number): token for number, token in enumerate(tokens)}
     statements = "".join(sign for sign, token in by_sign.items() if token.startswith("{%"))
     if statements:
-        text = _without_their_lines(text, statements)
+        text = _join_statement_lines(text, statements)
     text = EMPTY_LINES.sub("\n\n", OUTER_BLANKS.sub("", text)).strip()
     # the HTML may contain other such characters, for example as &#983040;
     text = SIGN.sub(lambda sign: by_sign.get(sign[0], ""), text)
-    _check(text, html)
+    _check_text(text, html)
     return f"{text}\n" if text else ""
 
 
-def _without_their_lines(text: str, statements: str) -> str:
+def _join_statement_lines(text: str, statements: str) -> str:
     """Join a line of statements alone to the line before, to avoid an empty line in each letter.
 
     Blanks behind a statement at the beginning of a line are dropped, too.
     """
     some = f"([{statements}][{statements} \\t]*+)"
 
-    def bare(found: re.Match[str]) -> str:
+    def bare_statements(found: re.Match[str]) -> str:
         return BLANKS.sub("", found[1])
 
-    text = re.sub(rf"(?<![ \t])[ \t]*+\n[ \t]*+{some}(?=\n|\Z)", bare, text)
-    return re.sub(rf"^[ \t]?{some}", bare, text, flags=re.MULTILINE)
+    text = re.sub(rf"(?<![ \t])[ \t]*+\n[ \t]*+{some}(?=\n|\Z)", bare_statements, text)
+    return re.sub(rf"^[ \t]?{some}", bare_statements, text, flags=re.MULTILINE)
 
 
-def _read(html: str) -> str:
+def _read_text_of(html: str) -> str:
     try:
-        return html_reader.read(html) if len(html) <= SHORT else _read_apart(html)
+        return html_reader.read_html(html) if len(html) <= SHORT else _read_apart(html)
     except (RecursionError, ValueError) as error:
         raise TemplateError(Said("no text can be made from the HTML (%(error)s); give one", error=error)) from error
 
@@ -85,7 +87,7 @@ def _read(html: str) -> str:
 def _read_apart(html: str) -> str:
     """Read HTML in a separate process. Raises ValueError if it takes too long or makes too much text."""
     try:
-        done = apart.run(CODE, html)
+        done = apart.run_apart(CODE, html)
     except apart.TookTooLong:
         raise ValueError(Said("it takes more than %(seconds)s seconds", seconds=str(apart.SECONDS))) from None
     if done.returncode == 1:
@@ -95,11 +97,11 @@ def _read_apart(html: str) -> str:
     return done.stdout.decode("utf-8", "surrogatepass")
 
 
-def _check(text: str, html: str) -> None:
+def _check_text(text: str, html: str) -> None:
     """Raise TemplateError unless the text is a valid template that needs no fields beyond those of the HTML."""
-    body = templates.compile("", html, html=True)  # raises errors that name the body
+    body = templates.compile_templates("", html, html=True)  # raises errors that name the body
     try:
-        others = templates.compile("", text, html=False).fields - body.fields
+        others = templates.compile_templates("", text, html=False).fields - body.fields
         why: str = Said("it would need %(names)s", names=", ".join(map(repr, sorted(others)))) if others else ""
     except TemplateError as error:
         why = str(error)

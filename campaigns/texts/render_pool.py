@@ -14,7 +14,7 @@ from typing import Any
 
 from campaigns.texts import apart, templates
 from campaigns.texts.apart import ProcessLost
-from campaigns.texts.render_process import DRAW, FAULT, HEAD, LENGTH, OVER, receive
+from campaigns.texts.render_process import DRAW, FAULT, HEAD, LENGTH, OVER, receive_exactly
 from campaigns.texts.templates import Budget, Content, OverBudget, Source, Splice, StepMeter, TemplateError, Values
 from vendors.said import read
 
@@ -38,17 +38,17 @@ class RenderProcess:
         self._line.settimeout(seconds)
         try:
             with theirs:
-                self._process = apart.start(CODE, theirs)
+                self._process = apart.start_apart(CODE, theirs)
         except OSError as error:
             self._line.close()
             raise ProcessLost(NOT_STARTED) from error
         self.pid, self.requests = self._process.pid, 0
 
     @property
-    def lives(self) -> bool:
+    def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def tell(self, question: str) -> None:
+    def send_question(self, question: str) -> None:
         """Send a question, as JSON. Raises ProcessLost."""
         frame = question.encode()
         try:
@@ -56,11 +56,11 @@ class RenderProcess:
         except OSError as error:
             raise ProcessLost(ENDED) from error
 
-    def hear(self) -> tuple[bytes, int, list[str]]:
+    def receive_answer(self) -> tuple[bytes, int, list[str]]:
         """Receive an answer: its kind, the steps used, and texts. Raises ProcessLost."""
         try:
-            kind, used, *sizes = HEAD.unpack(receive(self._line, HEAD.size))
-            return kind, used, [receive(self._line, size).decode("utf-8", "surrogatepass") for size in sizes]
+            kind, used, *sizes = HEAD.unpack(receive_exactly(self._line, HEAD.size))
+            return kind, used, [receive_exactly(self._line, size).decode("utf-8", "surrogatepass") for size in sizes]
         except (OSError, EOFError) as error:
             raise ProcessLost(ENDED) from error
 
@@ -83,14 +83,14 @@ class RenderPool:
         for _ in range(most):
             self._places.put(None)
 
-    def take(self) -> RenderProcess:
+    def take_process(self) -> RenderProcess:
         """Return a process for one request. Raises ProcessLost."""
         try:
             found = self._places.get(timeout=self._seconds)
         except queue.Empty:
             raise ProcessLost(BUSY) from None
         try:
-            if found and not found.lives:
+            if found and not found.is_alive:
                 found.end()
                 found = None
             found = found or RenderProcess(self._seconds)
@@ -100,7 +100,7 @@ class RenderPool:
         found.requests += 1
         return found
 
-    def give_back(self, process: RenderProcess, is_sound: bool) -> None:
+    def give_process_back(self, process: RenderProcess, is_sound: bool) -> None:
         """Put a process back into the pool.
 
         is_sound: it waits for its next question; if not, it is killed and replaced.
@@ -121,17 +121,17 @@ class RequestRenderer:
         self._taken = 0  # steps taken in this process
         self._numbers: dict[Source, int] = {}  # numbers of the sources the process has been sent
 
-    def compile(self, source: Source, budget: Budget | None) -> Content:
+    def compile_content(self, source: Source, budget: Budget | None) -> Content:
         """Compile here, or in another process if the templates are intricate.
 
         Raises TemplateError, OverBudget, ProcessLost.
         """
         if not templates.is_intricate(source.subject, source.body, source.text):
             return templates.compile_here(source, budget)
-        (facts,) = self._ask("compile", source, "null", budget)[:1]
-        return _deferred(source, json.loads(facts))
+        (facts,) = self._ask_process("compile", source, "null", budget)[:1]
+        return _content_of_facts(source, json.loads(facts))
 
-    def render(self, content: Content, values: Values, budget: Budget | None) -> tuple[str, str, str]:
+    def render_content(self, content: Content, values: Values, budget: Budget | None) -> tuple[str, str, str]:
         """Render here, or in another process if the request has used many steps.
 
         Raises TemplateError, OverBudget, ProcessLost.
@@ -143,13 +143,13 @@ class RequestRenderer:
             fields = json.dumps(values)
         except (TypeError, ValueError):  # not possible in JSON, for example a number of 5,000 digits
             return self._render_here(content, values, budget)
-        subject, body, text = self._ask("render", content.source, fields, budget)
+        subject, body, text = self._ask_process("render", content.source, fields, budget)
         return subject, body, text
 
     def close(self) -> None:
         """Give the process back to the pool."""
         if self._process:
-            self._pool.give_back(self._process, is_sound=not self._is_asking)
+            self._pool.give_process_back(self._process, is_sound=not self._is_asking)
             self._process = None
 
     def _render_here(self, content: Content, values: Values, budget: Budget | None) -> tuple[str, str, str]:
@@ -160,25 +160,25 @@ class RequestRenderer:
             if meter.used > SHORT:
                 self._taken += meter.used
 
-    def _ask(self, what: str, source: Source, given: str, budget: Budget | None) -> list[str]:
+    def _ask_process(self, what: str, source: Source, given: str, budget: Budget | None) -> list[str]:
         """Ask the process and return the texts of its answer. given: JSON.
 
         Raises TemplateError, OverBudget, ProcessLost.
         """
         payer = _PayingBudget(budget)
         if self._process is None:
-            self._process = self._pool.take()
+            self._process = self._pool.take_process()
         self._is_asking = True  # stays true if no answer comes, so that no other request can get it
         if source not in self._numbers:
             self._numbers[source] = len(self._numbers)
-            self._process.tell(f'["source",{self._numbers[source]},{json.dumps(source)},0]')
-        self._process.tell(f'["{what}",{self._numbers[source]},{given},{payer.left}]')
-        kind, used, texts = self._process.hear()
+            self._process.send_question(f'["source",{self._numbers[source]},{json.dumps(source)},0]')
+        self._process.send_question(f'["{what}",{self._numbers[source]},{given},{payer.left}]')
+        kind, used, texts = self._process.receive_answer()
         while kind == DRAW:
-            self._process.tell(payer.grant())
-            kind, used, texts = self._process.hear()
+            self._process.send_question(payer.grant_steps())
+            kind, used, texts = self._process.receive_answer()
         self._is_asking = False
-        payer.settle(used)
+        payer.settle_used(used)
         if payer.refusal:
             raise payer.refusal
         if kind == OVER:
@@ -196,7 +196,7 @@ class _PayingBudget:
         self.left = self._given = max(0, self._budget.left)
         self.refusal: OverBudget | None = None
 
-    def grant(self) -> str:
+    def grant_steps(self) -> str:
         """Return a grant of more steps, as JSON; null: the budget is spent."""
         try:
             granted = self._budget.draw_portion()
@@ -206,7 +206,7 @@ class _PayingBudget:
         self._given += granted
         return str(granted)
 
-    def settle(self, used: int) -> None:
+    def settle_used(self, used: int) -> None:
         self._budget.left = self._given - used
 
 
@@ -217,26 +217,26 @@ class _Deferred:
         self._source = source
 
     @cached_property
-    def _content(self) -> Content:
+    def _compile_late(self) -> Content:
         return templates.compile_here(self._source)
 
     def subject(self, values: Values, meter: StepMeter) -> str:
-        return self._content._subject(values, meter)
+        return self._compile_late._subject(values, meter)
 
     def body(self, values: Values, meter: StepMeter) -> str:
-        return self._content._body(values, meter)
+        return self._compile_late._body(values, meter)
 
     def text(self, values: Values, meter: StepMeter) -> str:
-        made = self._content._text
+        made = self._compile_late._text
         return made(values, meter) if made else ""
 
 
-def _deferred(source: Source, facts: dict[str, Any]) -> Content:
+def _content_of_facts(source: Source, facts: dict[str, Any]) -> Content:
     """Make a Content of the facts another process reports. Plain templates are spliced here."""
     late, given = _Deferred(source), dict(source.given)
     splices = tuple(Splice(*found) if found else None for found in facts["splices"])
     later = (late.subject, late.body, late.text)
-    parts = [one.renderer() if one else by for one, by in zip(splices, later, strict=False)]
+    parts = [one.splice_renderer() if one else by for one, by in zip(splices, later, strict=False)]
     return Content(
         fields=frozenset(facts["fields"]),
         optional=frozenset(facts["optional"]),

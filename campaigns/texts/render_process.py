@@ -29,7 +29,7 @@ HEAD = struct.Struct(">cqIII")  # kind, steps used, bytes of each text
 LENGTH = struct.Struct(">I")
 
 
-def receive(line: socket.socket, size: int) -> bytes:
+def receive_exactly(line: socket.socket, size: int) -> bytes:
     """Receive exactly `size` bytes. Raises EOFError, and the socket's errors."""
     whole = bytearray(size)
     view, at = memoryview(whole), 0
@@ -57,9 +57,9 @@ class _AskingBudget(Budget):
     def used(self) -> int:
         return self._given - self.left
 
-    def draw(self) -> int:
-        _answer(self._line, DRAW, self.used)
-        granted = _read(self._line)
+    def draw_steps(self) -> int:
+        _send_answer(self._line, DRAW, self.used)
+        granted = _read_question(self._line)
         if granted is None:
             raise OverBudget
         self._given += granted
@@ -74,36 +74,36 @@ class TemplateServer:
         self._sources: dict[int, Source] = {}
         self._compiled: OrderedDict[Source, tuple[Content, int]] = OrderedDict()
 
-    def serve(self) -> None:
+    def serve_questions(self) -> None:
         """Answer until the other process closes the socket or ends; then raise EOFError."""
         while True:
-            what, number, given, left = _read(self._line)
+            what, number, given, left = _read_question(self._line)
             if what == "source":
-                self._take(number, given)
+                self._take_source(number, given)
             else:
                 _limit_time()
-                self._make(what, self._sources[number], given, _AskingBudget(self._line, left))
+                self._make_answer(what, self._sources[number], given, _AskingBudget(self._line, left))
 
-    def _take(self, number: int, given: list[Any]) -> None:
+    def _take_source(self, number: int, given: list[Any]) -> None:
         if not number:
             self._sources.clear()  # another request begins
         subject, body, html, text, pairs = given
         self._sources[number] = Source(subject, body, html, text, tuple((name, value) for name, value in pairs))
 
-    def _make(self, what: str, source: Source, values: Any, budget: _AskingBudget) -> None:
+    def _make_answer(self, what: str, source: Source, values: Any, budget: _AskingBudget) -> None:
         try:
             if what == "compile":
-                facts = json.dumps(facts_of(self._content(source, budget)))
-                _answer(self._line, FACTS, budget.used, [facts])
+                facts = json.dumps(facts_of(self._compiled_content(source, budget)))
+                _send_answer(self._line, FACTS, budget.used, [facts])
             else:
-                made = self._content(source).render_here(values, StepMeter(budget))
-                _answer(self._line, LETTER, budget.used, made)
+                made = self._compiled_content(source).render_here(values, StepMeter(budget))
+                _send_answer(self._line, LETTER, budget.used, made)
         except TemplateError as why:
-            _answer(self._line, FAULT, budget.used, [why.whole, json.dumps(to_data(why.whole))])
+            _send_answer(self._line, FAULT, budget.used, [why.whole, json.dumps(to_data(why.whole))])
         except OverBudget:
-            _answer(self._line, OVER, budget.used)
+            _send_answer(self._line, OVER, budget.used)
 
-    def _content(self, source: Source, budget: Budget | None = None) -> Content:
+    def _compiled_content(self, source: Source, budget: Budget | None = None) -> Content:
         """Compile a template, or find it compiled; the budget pays in either case."""
         if source not in self._compiled:
             counting = _CountingBudget(budget)
@@ -112,7 +112,7 @@ class TemplateServer:
             if len(self._compiled) > KEPT:
                 self._compiled.popitem(last=False)
         elif budget:
-            budget.spend(self._compiled[source][1])
+            budget.spend_budget(self._compiled[source][1])
         self._compiled.move_to_end(source)
         return self._compiled[source][0]
 
@@ -123,18 +123,18 @@ class _CountingBudget(Budget):
     def __init__(self, other: Budget | None) -> None:
         self._other, self.counted = other, 0
 
-    def spend(self, steps: int) -> None:
+    def spend_budget(self, steps: int) -> None:
         self.counted += steps
         if self._other:
-            self._other.spend(steps)
+            self._other.spend_budget(steps)
 
 
-def _read(line: socket.socket) -> Any:
-    (size,) = LENGTH.unpack(receive(line, LENGTH.size))
-    return json.loads(receive(line, size))
+def _read_question(line: socket.socket) -> Any:
+    (size,) = LENGTH.unpack(receive_exactly(line, LENGTH.size))
+    return json.loads(receive_exactly(line, size))
 
 
-def _answer(line: socket.socket, kind: bytes, used: int, texts: Iterable[str] = ()) -> None:
+def _send_answer(line: socket.socket, kind: bytes, used: int, texts: Iterable[str] = ()) -> None:
     parts = [text.encode("utf-8", "surrogatepass") for text in texts]
     sizes = [*map(len, parts), 0, 0, 0][:3]
     line.sendall(b"".join((HEAD.pack(kind, used, *sizes), *parts)))
@@ -151,6 +151,6 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches this process, too; it ends with the server
     os.nice(NICE)
     try:
-        TemplateServer(socket.socket(fileno=0)).serve()
+        TemplateServer(socket.socket(fileno=0)).serve_questions()
     except (EOFError, ConnectionError):
         return  # the other process has ended

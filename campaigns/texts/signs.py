@@ -58,7 +58,7 @@ def drawing_adapter(adapter: str) -> type[DrawsSigns] | None:
     return kind if issubclass(kind, DrawsSigns) else None
 
 
-def with_signs(content: Content, body: str, html: bool, checks: Iterable[SignCheck | None]) -> Content:
+def check_signs(content: Content, body: str, html: bool, checks: Iterable[SignCheck | None]) -> Content:
     """Return the content with each recipient's signs checked. Raises TemplateError for a sign of the template itself.
 
     checks: of every vendor the campaign may go by. A letter that brings fonts is checked when its pages are made.
@@ -67,24 +67,24 @@ def with_signs(content: Content, body: str, html: bool, checks: Iterable[SignChe
     if not known:
         return content
     brings_fonts = html and _OWN_FONTS.search(body) is not None
-    if not brings_fonts and (missing := known[0].missing(shown_text(_TEMPLATE.sub("", body), html))):
+    if not brings_fonts and (missing := known[0].missing(text_a_letter_shows(_TEMPLATE.sub("", body), html))):
         raise TemplateError(Said(IN_LETTER, signs=missing))
     # Such as a default: only some rows show it.
     perhaps = not brings_fonts and known[0].missing("".join(_TEMPLATE.findall(body))) != ""
     before = content.further
 
-    def further(recipient: str, fields: Values, budget: Budget | None) -> Iterator[str]:
+    def find_sign_faults(recipient: str, fields: Values, budget: Budget | None) -> Iterator[str]:
         if perhaps or known[0].missing(_all_text(recipient, fields)):
-            shown = "" if brings_fonts else _rendered(content, html, recipient, fields, budget)
+            shown = "" if brings_fonts else _render_or_empty(content, html, recipient, fields, budget)
             for one in known:
                 shown += "\n".join(one.address.address_lines(recipient, fields)) if one.address else ""
-            yield from _faults(known[0].missing, shown, recipient, fields)
+            yield from _sign_faults(known[0].missing, shown, recipient, fields)
         yield from before(recipient, fields, budget) if before else ()
 
-    return replace(content, further=further)
+    return replace(content, further=find_sign_faults)
 
 
-def shown_text(text: str, html: bool) -> str:
+def text_a_letter_shows(text: str, html: bool) -> str:
     """Return the text that a letter may show: of HTML without tags, styles, scripts and comments."""
     return _TAGS.sub("", _HIDDEN.sub("", text)) if html else text
 
@@ -93,14 +93,14 @@ def _all_text(recipient: str, fields: Values) -> str:
     return recipient + "".join(one if isinstance(one, str) else str(one) for one in fields.values())
 
 
-def _rendered(content: Content, html: bool, recipient: str, fields: Values, budget: Budget | None) -> str:
+def _render_or_empty(content: Content, html: bool, recipient: str, fields: Values, budget: Budget | None) -> str:
     try:
-        return shown_text(content.render(recipient, fields, budget)[1], html)
+        return text_a_letter_shows(content.render_letter(recipient, fields, budget)[1], html)
     except (TemplateError, LookupError):
         return ""  # reported by the check of the fields
 
 
-def _faults(missing: Callable[[str], str], shown: str, recipient: str, fields: Values) -> Iterator[str]:
+def _sign_faults(missing: Callable[[str], str], shown: str, recipient: str, fields: Values) -> Iterator[str]:
     """Yield a sentence for each field with such a sign, if the letter shows one; else for the letter."""
     if not (signs := missing(shown)):
         return

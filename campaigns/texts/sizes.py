@@ -30,7 +30,7 @@ def largest_mail(adapter: str, settings: Any, relay_size: int | None = None) -> 
     return min(filter(None, (stated, relay_size)), default=0)
 
 
-def with_size(content: Content, html: bool, files: FileSizes | None, limits: Iterable[int]) -> Content:
+def check_size(content: Content, html: bool, files: FileSizes | None, limits: Iterable[int]) -> Content:
     """Return the content with the size of each recipient's mail checked.
 
     files: the bytes of a recipient's files. limits: of the vendors that the campaign may go by; 0: unknown.
@@ -42,7 +42,7 @@ def with_size(content: Content, html: bool, files: FileSizes | None, limits: Ite
     fixed = HEAD + (len(source.body.encode()) + len(source.text.encode()) if source else most)
     before = content.further
 
-    def further(recipient: str, fields: Values, budget: Budget | None) -> Iterator[str]:
+    def find_size_faults(recipient: str, fields: Values, budget: Budget | None) -> Iterator[str]:
         yield from before(recipient, fields, budget) if before else ()  # which looks for the files
         attached = mime_parts.encoded_size(files(fields)) if files else 0
         given = sum(len(one) if isinstance(one, str) else len(str(one)) for one in fields.values())
@@ -51,12 +51,12 @@ def with_size(content: Content, html: bool, files: FileSizes | None, limits: Ite
             if size > most:
                 yield Said(TOO_LARGE, size=size, most=most)
 
-    return replace(content, further=further)
+    return replace(content, further=find_size_faults)
 
 
 def _size_of_texts(content: Content, html: bool, recipient: str, fields: Values, budget: Budget | None) -> int:
     try:
-        _, body, text = content.render(recipient, fields, budget)
+        _, body, text = content.render_letter(recipient, fields, budget)
     except (TemplateError, LookupError):
         return 0  # reported by the check of the fields
     beside = len(mime_parts.text_part(text, "plain")) if text else 0

@@ -71,10 +71,10 @@ def breathe() -> None:
 class Renderer(Protocol):
     """Compiles and renders for one request, here or in another process (campaigns/texts/render_pool.py)."""
 
-    def compile(self, source: "Source", budget: "Budget | None") -> "Content":
+    def compile_content(self, source: "Source", budget: "Budget | None") -> "Content":
         """Compile as `compile_here` does, intricate templates perhaps elsewhere."""
 
-    def render(self, content: "Content", values: Values, budget: "Budget | None") -> tuple[str, str, str]:
+    def render_content(self, content: "Content", values: Values, budget: "Budget | None") -> tuple[str, str, str]:
         """Render as Content.render_here does."""
 
 
@@ -128,7 +128,7 @@ class Budget:
 
     left = 0
 
-    def draw(self) -> int:
+    def draw_steps(self) -> int:
         """Return a grant of more steps. Raises OverBudget."""
         breathe()
         return SLICE
@@ -137,11 +137,11 @@ class Budget:
         """Return the largest grant of steps that another process may count on its own. Raises OverBudget."""
         return MAX_STEPS
 
-    def spend(self, steps: int) -> None:
+    def spend_budget(self, steps: int) -> None:
         """Takes steps. Raises OverBudget."""
         self.left -= steps
         while self.left < 0:
-            self.left += self.draw()
+            self.left += self.draw_steps()
 
 
 class StepMeter:
@@ -156,7 +156,7 @@ class StepMeter:
     def used(self) -> int:
         return MAX_STEPS - self._left
 
-    def spend(self, steps: int) -> None:
+    def spend_steps(self, steps: int) -> None:
         """Takes steps. Raises TooManySteps, OverBudget."""
         self._left -= steps
         if self._left < 0:
@@ -165,11 +165,11 @@ class StepMeter:
             )
         self._budget.left -= steps
         if self._budget.left < 0:
-            self._budget.spend(0)
+            self._budget.spend_budget(0)
 
-    def fail(self) -> None:
+    def charge_failure(self) -> None:
         """Charge the budget for a failed rendering. Raises OverBudget."""
-        self._budget.spend(FAILED)
+        self._budget.spend_budget(FAILED)
 
 
 ENDLESS = Budget()
@@ -180,11 +180,11 @@ class TemplateError(ValueError):
     """The template is wrong, or cannot be rendered for a recipient. The text says why in a short sentence for users."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(shorten(why))
+        super().__init__(shorten_fault(why))
         self.whole = why
 
 
-def shorten(fault: str) -> str:
+def shorten_fault(fault: str) -> str:
     """Shorten a sentence to LONGEST_FAULT characters: it may quote a large field or template."""
     return fault if len(fault) <= LONGEST_FAULT else f"{fault[: LONGEST_FAULT - 1]}…"
 
@@ -220,10 +220,10 @@ class Splice(NamedTuple):
     literals: int
     escaped: bool
 
-    def renderer(self) -> Render:
+    def splice_renderer(self) -> Render:
         form, shown, literals, escaped = self
 
-        def render(values: Values, meter: StepMeter) -> str:
+        def render_splice(values: Values, meter: StepMeter) -> str:
             given, size = {}, literals
             for name, times in shown.items():  # a single loop, because every letter passes here
                 value = values[name]
@@ -231,12 +231,12 @@ class Splice(NamedTuple):
                 size += len(text) * times
             if size >= OUTPUT:  # before the text is made
                 texts = all(isinstance(values[name], str) for name in shown)
-                meter.spend(size // (OUTPUT if texts else cost.LISTED))
+                meter.spend_steps(size // (OUTPUT if texts else cost.LISTED))
                 if size > MAX_SIZE:
-                    _too_long()
+                    _raise_too_long_result()
             return form % given
 
-        return render
+        return render_splice
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,11 +274,11 @@ class Content:
         return bool(self.splices) and None not in self.splices
 
     @property
-    def plain(self) -> bool:
+    def is_plain(self) -> bool:
         """True if the templates only show fields; showing one costs hardly a step."""
         return self.safe >= 0
 
-    def render(
+    def render_letter(
         self, recipient: str, params: Values, budget: Budget | None = None, given: Values | None = None
     ) -> tuple[str, str, str]:
         """Return subject, body and text for one recipient.
@@ -287,7 +287,7 @@ class Content:
         """
         values = {**(self.given if given is None else given), **params, RECIPIENT: recipient}
         if renderer and self.source and (by := renderer()):
-            return by.render(self, values, budget)
+            return by.render_content(self, values, budget)
         return self.render_here(values, StepMeter(budget or ENDLESS))
 
     def render_here(self, values: Values, meter: StepMeter) -> tuple[str, str, str]:
@@ -296,12 +296,12 @@ class Content:
             subject, body = self._subject(values, meter), self._body(values, meter)
             text = self._text(values, meter) if self._text else ""
         except KeyError as error:
-            meter.fail()
+            meter.charge_failure()
             raise TemplateError(Said("the field %(name)s is missing", name=repr(error.args[0]))) from error
         except TooManySteps as error:
             raise TemplateError(str(error)) from error
         except TemplateError:
-            meter.fail()
+            meter.charge_failure()
             raise
         if not subject.isprintable():
             subject = subject.replace("\t", " ")
@@ -309,7 +309,7 @@ class Content:
         return subject, body, text
 
 
-def compile(
+def compile_templates(
     subject: str,
     body: str,
     html: bool,
@@ -318,14 +318,14 @@ def compile(
     given: Values = NOTHING_GIVEN,
     is_kept: bool = False,
 ) -> Content:
-    """Compile once for many renderings. Raises as `Content.render` does.
+    """Compile once for many renderings. Raises as `Content.render_letter` does.
 
     html: escape fields in the body. text: goes beside an HTML body. given: the longest values of the names that mailhub
     provides besides the fields. is_kept: other requests will render the content, too.
     """
     source = Source(subject, body, html, text, tuple(given.items()))
     if renderer and not is_kept and (by := renderer()):
-        return by.compile(source, budget)
+        return by.compile_content(source, budget)
     return compile_here(source, budget)
 
 
@@ -338,7 +338,7 @@ def compile_here(source: Source, budget: Budget | None = None) -> Content:
     if text:
         parts.append(_Part("text", text, autoescape=False))
     if budget:
-        budget.spend(sum(part.steps for part in parts))
+        budget.spend_budget(sum(part.steps for part in parts))
     known, ours = frozenset().union(*(part.fields for part in parts)), {RECIPIENT, *given}
     fields, optional = known - ours, frozenset().union(*(part.optional for part in parts))
     return Content(
@@ -346,13 +346,13 @@ def compile_here(source: Source, budget: Budget | None = None) -> Content:
         optional=optional - fields - ours,
         required=frozenset().union(*(part.shown for part in parts)) - ours,
         subject_fields=(parts[0].fields | parts[0].optional) - ours,
-        safe=max(-1, min(part.safe for part in parts) - sum(map(len, given.values()))),
+        safe=max(-1, min(part.safe_length for part in parts) - sum(map(len, given.values()))),
         given={name: value for name, value in given.items() if name in known | optional},
-        _subject=parts[0].renderer(),
-        _body=parts[1].renderer(),
-        _text=parts[2].renderer() if text else None,
+        _subject=parts[0].part_renderer(),
+        _body=parts[1].part_renderer(),
+        _text=parts[2].part_renderer() if text else None,
         source=source,
-        splices=tuple(part.splice() for part in parts),
+        splices=tuple(part.find_splice() for part in parts),
     )
 
 
@@ -365,17 +365,17 @@ class _Part:
         self.what = what
         if autoescape:
             source = STYLE.sub(_keep_selectors, source)
-        self.environment = _environment(autoescape)
-        with _naming(what):
+        self.environment = _make_environment(autoescape)
+        with _naming_faults(what):
             self.tokens = _count_tokens(self.environment, source)
             breathe()
             self.tree = self.environment.parse(source)
             breathe()
             loops = _permit_all(self.tree)
             _check_known(self.tree, self.environment)
-            found = _undeclared(self.tree, self.environment)
+            found = _undeclared_names(self.tree, self.environment)
         self.steps = TOKEN * self.tokens * max(1, loops)
-        self.optional = found & set(_guarded(self.tree))
+        self.optional = found & set(_guarded_names(self.tree))
         self.fields = found - self.optional
         outputs = [node for node in self.tree.body if isinstance(node, nodes.Output)]
         pieces = [piece for output in outputs for piece in output.nodes]
@@ -384,7 +384,7 @@ class _Part:
         self.plain = len(outputs) == len(self.tree.body) and len(self.pieces) == len(pieces)
 
     @property
-    def safe(self) -> int:
+    def safe_length(self) -> int:
         """Return how many characters of fields are certain to fit; -1 if the template is not plain."""
         if not self.plain:
             return -1
@@ -392,12 +392,12 @@ class _Part:
         shown = sum(isinstance(piece, nodes.Name) for piece in self.pieces)
         return (MAX_SIZE - literals) // (ESCAPED * max(1, shown))
 
-    def renderer(self) -> Render:
-        with _naming(self.what):
-            splice = self.splice()
-            return splice.renderer() if splice else self._jinja()
+    def part_renderer(self) -> Render:
+        with _naming_faults(self.what):
+            splice = self.find_splice()
+            return splice.splice_renderer() if splice else self._jinja_renderer()
 
-    def splice(self) -> Splice | None:
+    def find_splice(self) -> Splice | None:
         """Return the literals with the fields between them, or None if the template is not plain."""
         if not self.plain:
             return None
@@ -406,30 +406,30 @@ class _Part:
         literals = sum(len(piece.data) for piece in self.pieces if isinstance(piece, nodes.TemplateData))
         return Splice("".join(texts), shown, literals, bool(self.environment.autoescape))
 
-    def _jinja(self) -> Render:
-        once = sum(map(cost.weight, self.tree.body))
-        cost.count(self.tree)
+    def _jinja_renderer(self) -> Render:
+        once = sum(map(cost.node_weight, self.tree.body))
+        cost.add_counters(self.tree)
         breathe()
         code = self.environment.compile(self.tree, filename=f"<{self.what}>")
         template = Template.from_code(self.environment, code, {})
 
-        def render(values: Values, meter: StepMeter) -> str:
+        def render_chunks(values: Values, meter: StepMeter) -> str:
             chunks, size = [], 0
             try:
-                meter.spend(once)
+                meter.spend_steps(once)
                 for chunk in template.generate({**values, cost.METER: meter}):
                     chunks.append(chunk)
                     size += len(chunk)
                     if size > MAX_SIZE:
-                        _too_long()
-                meter.spend(size // OUTPUT)
+                        _raise_too_long_result()
+                meter.spend_steps(size // OUTPUT)
             except (TemplateError, OverBudget):
                 raise
             except Exception as error:  # a filter may raise anything for a value
                 raise TemplateError(str(error)) from error
             return "".join(chunks)
 
-        return render
+        return render_chunks
 
 
 LOOP = {"first", "index", "index0", "last", "length", "nextitem", "previtem", "revindex", "revindex0"}
@@ -440,26 +440,26 @@ class _Environment(SandboxedEnvironment):
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         if isinstance(obj, dict):
-            return obj[attribute] if attribute in obj else self._missing(obj, attribute)
+            return obj[attribute] if attribute in obj else self._missing_value(obj, attribute)
         if isinstance(obj, Undefined) or (isinstance(obj, LoopContext) and attribute in LOOP):
             return getattr(obj, attribute)
-        return self._missing(obj, attribute)
+        return self._missing_value(obj, attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         try:
             return obj[argument]
         except (TypeError, LookupError):
-            return self._missing(obj, argument)
+            return self._missing_value(obj, argument)
 
-    def _missing(self, obj: Any, name: Any) -> Undefined:
+    def _missing_value(self, obj: Any, name: Any) -> Undefined:
         """Return an undefined value that quotes only the beginning of a name or object in its message."""
         if isinstance(name, str):
             return self.undefined(obj=obj, name=name[:LONGEST_NAME])
-        return self.undefined(f"{type(obj).__name__} object has no element {filters.shorten(name)}")
+        return self.undefined(f"{type(obj).__name__} object has no element {filters.shorten_value(name)}")
 
 
 @cache
-def _environment(autoescape: bool) -> Environment:
+def _make_environment(autoescape: bool) -> Environment:
     # Not optimized: the search for constants takes cubic time in nested filters, and runs them while compiling.
     made = _Environment(undefined=StrictUndefined, autoescape=autoescape, keep_trailing_newline=True, optimized=False)
     made.globals.clear()
@@ -467,14 +467,14 @@ def _environment(autoescape: bool) -> Environment:
     return made
 
 
-def _guarded(tree: nodes.Template) -> Iterator[str]:
+def _guarded_names(tree: nodes.Template) -> Iterator[str]:
     """Yield the names for which the template has a default or a test."""
     for node in tree.find_all((nodes.Filter, nodes.Test)):
         if node.name in ("d", "default", "defined", "undefined") and isinstance(node.node, nodes.Name):
             yield node.node.name
 
 
-def _undeclared(tree: nodes.Template, environment: Environment) -> frozenset[str]:
+def _undeclared_names(tree: nodes.Template, environment: Environment) -> frozenset[str]:
     """Return the names that come from the fields, as jinja2.meta does, without its search for constants."""
     finder = TrackingCodeGenerator(environment)
     finder.optimizer = None
@@ -488,7 +488,7 @@ def _permit_all(tree: nodes.Template) -> int:
     waiting: list[tuple[nodes.Node, int, int]] = [(tree, 0, 0)]
     while waiting:
         node, depth, loops = waiting.pop()
-        _permit(node)
+        _permit_node(node)
         loops += isinstance(node, nodes.For)
         if depth > DEEPEST or loops > LOOPS_DEEPEST:
             raise RecursionError
@@ -505,7 +505,7 @@ def _check_known(tree: nodes.Template, environment: Environment) -> None:
             raise TemplateSyntaxError(f"No {what} named {node.name!r}.", node.lineno)
 
 
-def _permit(node: nodes.Node) -> None:
+def _permit_node(node: nodes.Node) -> None:
     """Raise TemplateError if templates may not use this node."""
     name = getattr(node, "name", None) or getattr(node, "attr", None)
     if isinstance(node, nodes.Sub):
@@ -564,12 +564,12 @@ def _count_tokens(environment: Environment, source: str) -> int:
     return count
 
 
-def _too_long() -> NoReturn:
+def _raise_too_long_result() -> NoReturn:
     raise TemplateError(Said("the result is longer than %(most)s characters", most=MAX_SIZE))
 
 
 @contextmanager
-def _naming(what: str) -> Iterator[None]:
+def _naming_faults(what: str) -> Iterator[None]:
     try:
         yield
     except TemplateSyntaxError as error:

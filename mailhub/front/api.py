@@ -86,7 +86,7 @@ api = Api(
     docs=Documentation(),
     openapi_extra={"info": {"license": {"name": "MIT", "identifier": "MIT"}}},
 )
-problems.install(api)
+problems.install_handlers(api)
 for part in (
     messages,
     receipts,

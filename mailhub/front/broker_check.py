@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from kombu.exceptions import OperationalError
 
-from campaigns.doors.front.problems import unavailable
+from campaigns.doors.front.problems import unavailable_problem
 from mailhub.broker import connect_to
 from mailhub.environment import is_rabbitmq
 from vendors.redis_addresses import celery_url
@@ -37,4 +37,4 @@ def check() -> None:
             broker.default_channel.client.ping()
     except (*broker.recoverable_connection_errors, OperationalError) as error:
         broker.release()
-        raise unavailable("The queue cannot be reached") from error
+        raise unavailable_problem("The queue cannot be reached") from error

@@ -135,7 +135,7 @@ class VendorRow:
         """How many more receiving domains wait than are named; "" if none does."""
         more = self.receivers.total - len(self.receivers.rows)
         form = ngettext("%(number)s more receiving domain waits", "%(number)s more receiving domains wait", more)
-        return form % {"number": labels.number(more)} if more > 0 else ""
+        return form % {"number": labels.format_number(more)} if more > 0 else ""
 
     def list_sharing(self, now: datetime) -> list[SharingSponsor]:
         """Return the sponsors with queued mail, with their shares now."""
@@ -169,7 +169,7 @@ class VendorRow:
     @property
     def ratio(self) -> str:
         total = self.good + self.bad
-        return labels.share(self.good / total) if total else "–"
+        return labels.format_share(self.good / total) if total else "–"
 
     @property
     def total(self) -> int:
@@ -244,7 +244,7 @@ class Dashboard:
         answered = self.today["accepted"] + self.today["refused"]
         if not answered:
             return _("refused by the vendor")
-        return _("%(share)s of what was answered") % {"share": labels.share(self.today["refused"] / answered, 2)}
+        return _("%(share)s of what was answered") % {"share": labels.format_share(self.today["refused"] / answered, 2)}
 
     @property
     def waiting(self) -> int:
@@ -348,7 +348,7 @@ def _failing(rows: list[VendorRow]) -> list[str]:
             "vendor %(vendor)s: %(count)s messages wait: %(why)s",
             row.waiting,
         )
-        % {"vendor": row.vendor.slug, "count": labels.number(row.waiting), "why": row.state}
+        % {"vendor": row.vendor.slug, "count": labels.format_number(row.waiting), "why": row.state}
         for row in rows
         if row.condition.kind is ConditionKind.FAILING and row.waiting
     ]

@@ -36,7 +36,7 @@ BAR = '<span class="bar" title="{}">{}</span><small class="muted">{}<span class=
 @register.filter
 def number(value: Any) -> str:
     """Format a number like 1,200; an empty value stays empty."""
-    return labels.number(value) if isinstance(value, int) else str(value or "")
+    return labels.format_number(value) if isinstance(value, int) else str(value or "")
 
 
 @register.filter

@@ -150,7 +150,7 @@ def vendor_facts(row: VendorRow, user: Any) -> VendorFacts:
     notes = [*row.notes, *filter(None, [row.more_receivers, row.refused_reports])]
     doubts = (
         ngettext("%(number)s without a known answer", "%(number)s without a known answer", row.doubts)
-        % {"number": labels.number(row.doubts)}
+        % {"number": labels.format_number(row.doubts)}
         if row.doubts
         else ""
     )

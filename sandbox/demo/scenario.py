@@ -127,7 +127,7 @@ class DocumentStory(Story):
         setup.open_post_office()
         while self._job(members).answered < STOP_AT and not self._job(members).done:
             yield
-        actions.stop([members], by="demo")
+        actions.stop_jobs([members], by="demo")
         while not self._job(members).done:
             yield
         sent = self._job(members).answered
@@ -135,7 +135,7 @@ class DocumentStory(Story):
         yield from self._pause(REST)
         idle = self._job(members).answered == sent
         self.tell(f"{'Nothing moved' if idle else 'Late answers came in'} meanwhile; Members goes on")
-        while actions.retry([members])[0].verdict is decisions.Verdict.BUSY:
+        while actions.retry_jobs([members])[0].verdict is decisions.Verdict.BUSY:
             yield
         yield from self._until_done(members, spring)
         refused, doubts = self._job(spring).refused, self._job(spring).in_doubt

@@ -93,14 +93,16 @@ def test_nobody_is_called_before_another_person_has_approved_and_then_everybody_
     caster = factories.caster(job.vendor)
     assert (job.status, job.paused_at is not None) == ("DISPATCHED", True)
     assert mailcaster.claim_next_job(caster.pk, timezone.now()) is None
-    (answer,) = pausing.resume([job.pk], Actor("operator"))
+    (answer,) = pausing.resume_jobs([job.pk], Actor("operator"))
     assert answer.verdict == Verdict.BUSY and "waits for approval: ann has asked for it" in answer.message
     with transaction.atomic():
         assert not pauses.resume_campaign(job.campaign_id, None)  # not even the verb below the doors
     assert mailcaster.claim_next_job(caster.pk, timezone.now()) is None and not sandbox.books().entries
     with pytest.raises(CannotDecide, match="ann has asked for it: another person approves it"):
-        approving.decide(job.campaign_id, APPROVED, ann)
-    assert approving.decide(job.campaign_id, APPROVED, bob, "well written").message.endswith("approved: it goes on")
+        approving.decide_approval(job.campaign_id, APPROVED, ann)
+    assert approving.decide_approval(job.campaign_id, APPROVED, bob, "well written").message.endswith(
+        "approved: it goes on"
+    )
     claimed = mailcaster.claim_next_job(caster.pk, timezone.now())
     assert claimed is not None
     send_claimed_job(claimed.job_id, claimed.fence)
@@ -122,7 +124,7 @@ def test_what_exactly_is_frozen_stands_with_who_asked_and_who_decided() -> None:
     assert job.campaign.paused_reason == "waits for approval, asked for by ann"
     with pytest.raises(DatabaseError, match="never changed or deleted"), transaction.atomic():
         Approval.objects.filter(pk=row.pk).update(sponsor=factories.sponsor())
-    approving.decide(job.campaign_id, APPROVED, bob, "fine")
+    approving.decide_approval(job.campaign_id, APPROVED, bob, "fine")
     row.refresh_from_db()
     assert (row.verdict, row.decided_by, row.decided_user, row.remark) == ("approved", "bob", bob.pk, "fine")
     for change in ({"remark": "no"}, {"verdict": None, "decided_at": None}, {"recipients": 1}):
@@ -146,8 +148,8 @@ def test_a_digest_is_of_each_message_in_its_order_and_of_who_sends() -> None:
     Campaign.objects.filter(pk=job.campaign_id).update(body="Buy!", identity=identity)
     assert different(row) == ["body", "from", "identity", "messages", "reply to"]
     with pytest.raises(CannotDecide, match="not as it was when its approval was asked for: body, from"):
-        approving.decide(job.campaign_id, APPROVED, bob)
-    assert approving.decide(job.campaign_id, REFUSED, bob, "changed").changed
+        approving.decide_approval(job.campaign_id, APPROVED, bob)
+    assert approving.decide_approval(job.campaign_id, REFUSED, bob, "changed").changed
 
 
 def test_a_refusal_stops_it_for_good() -> None:
@@ -155,27 +157,27 @@ def test_a_refusal_stops_it_for_good() -> None:
     ann, bob = approver("ann", of), approver("bob", of)
     job = stored(of, as_actor(ann))
     with pytest.raises(CannotDecide, match="say why"):
-        approving.decide(job.campaign_id, REFUSED, bob, " ")
-    assert approving.decide(job.campaign_id, REFUSED, bob, "a wrong link").changed
+        approving.decide_approval(job.campaign_id, REFUSED, bob, " ")
+    assert approving.decide_approval(job.campaign_id, REFUSED, bob, "a wrong link").changed
     assert statuses(job) == ["STOPPED"]
     finalizer.finalise_job(job.pk)
     assert statuses(job) == ["LOGGED"]
-    for answer in (actions.retry([job.pk], by=as_actor(ann))[0], pausing.resume([job.pk], as_actor(bob))[0]):
+    for answer in (actions.retry_jobs([job.pk], by=as_actor(ann))[0], pausing.resume_jobs([job.pk], as_actor(bob))[0]):
         assert answer.verdict == Verdict.BUSY and "refused by bob: a wrong link; it never goes out" in answer.message
-    again = approving.decide(job.campaign_id, APPROVED, bob)
+    again = approving.decide_approval(job.campaign_id, APPROVED, bob)
     assert not again.changed and "was refused by" in again.message and sound()
 
 
 def test_a_stop_leaves_the_question_open_and_an_approval_then_starts_nothing() -> None:
     of = demanding()
     job = stored(of, Actor("ann", 0))
-    actions.stop([job.pk], Actor("operator"))
+    actions.stop_jobs([job.pk], Actor("operator"))
     finalizer.finalise_job(job.pk)
-    assert actions.retry([job.pk])[0].verdict == Verdict.BUSY
-    assert not Approval.objects.filter(*approving.waiting()).exists()
-    approving.decide(job.campaign_id, APPROVED, approver("bob", of))
+    assert actions.retry_jobs([job.pk])[0].verdict == Verdict.BUSY
+    assert not Approval.objects.filter(*approving.waiting_conditions()).exists()
+    approving.decide_approval(job.campaign_id, APPROVED, approver("bob", of))
     assert statuses(job) == ["LOGGED"]
-    assert actions.retry([job.pk])[0].verdict == Verdict.DONE
+    assert actions.retry_jobs([job.pk])[0].verdict == Verdict.DONE
 
 
 def test_the_night_leaves_what_is_undecided_and_the_next_one_takes_it() -> None:
@@ -186,9 +188,9 @@ def test_the_night_leaves_what_is_undecided_and_the_next_one_takes_it() -> None:
         assert nightly.run_night(one.vendor, night(one, 2)).jobs == (one == late)
     assert statuses(job, late) == ["RENDERED", "DISPATCHED"]  # the one past its deadline, so that it expires
     assert not dispatcher.dispatch_rendered(Job.objects.filter(pk=job.pk)).jobs
-    (answer,) = actions.dispatch([job.pk], Actor("operator"))
+    (answer,) = actions.dispatch_jobs([job.pk], Actor("operator"))
     assert answer.verdict == Verdict.BUSY and "waits for approval" in answer.message
-    approving.decide(job.campaign_id, APPROVED, approver("bob", of))
+    approving.decide_approval(job.campaign_id, APPROVED, approver("bob", of))
     assert statuses(job) == ["RENDERED"]
     assert nightly.run_night(job.vendor, night(job, 12)).jobs == 1
     assert statuses(job) == ["DISPATCHED"] and not Job.objects.get(pk=job.pk).paused_at
@@ -206,9 +208,9 @@ def test_who_decides_has_the_permission_sees_the_sponsor_and_has_not_asked() -> 
         (namesake, "deploy has asked for it"),
     ):
         with pytest.raises(CannotDecide, match=why):
-            approving.decide(job.campaign_id, APPROVED, user)
+            approving.decide_approval(job.campaign_id, APPROVED, user)
     with pytest.raises(CannotDecide, match="asked for at a shell, so somebody approves it on its page"):
-        approving.decide(job.campaign_id, APPROVED, approver("dora", of), shell="root")
+        approving.decide_approval(job.campaign_id, APPROVED, approver("dora", of), shell="root")
     assert Approval.objects.get().verdict is None
 
 
@@ -224,7 +226,7 @@ def test_a_door_that_does_not_know_who_asks_is_refused_and_a_test_send_needs_non
 def test_what_waits_after_its_first_recipients_waits_there_also_when_approved() -> None:
     of = demanding()
     job = stored(of, Actor("ann", 0), 10, pauses=intake.storage.PauseRules(2))
-    approving.decide(job.campaign_id, APPROVED, approver("bob", of))
+    approving.decide_approval(job.campaign_id, APPROVED, approver("bob", of))
     job.refresh_from_db()
     assert (job.status, job.wait_after, job.paused_at) == ("P_QUEUED", 2, None)
 
@@ -233,10 +235,10 @@ def test_a_sponsor_that_lost_its_vendor_keeps_what_is_approved_paused() -> None:
     of = demanding()
     job = stored(of, Actor("ann", 0))
     of.entitlements.all().delete()
-    answer = approving.decide(job.campaign_id, APPROVED, approver("bob", of))
+    answer = approving.decide_approval(job.campaign_id, APPROVED, approver("bob", of))
     assert "it stays paused, held" in answer.message and Job.objects.get(pk=job.pk).paused_at
     factories.entitle([of], [job.vendor])
-    assert pausing.resume([job.pk], Actor("operator"))[0].verdict == Verdict.DONE
+    assert pausing.resume_jobs([job.pk], Actor("operator"))[0].verdict == Verdict.DONE
 
 
 def test_the_audit_asks_whether_anything_was_called_unapproved() -> None:
@@ -251,7 +253,7 @@ def test_the_audit_asks_whether_anything_was_called_unapproved() -> None:
     called = {"sent_at": timezone.now(), "dequeued_at": timezone.now(), "delivered_at": timezone.now() + timedelta(1)}
     Message.objects.filter(pk=job.first_message).update(**called, message_id="v-1")
     assert breaches() == 1
-    approving.decide(job.campaign_id, APPROVED, approver("bob", of))
+    approving.decide_approval(job.campaign_id, APPROVED, approver("bob", of))
     assert breaches() == 1  # called before that
     Message.objects.filter(pk=job.first_message).update(sent_at=timezone.now() + timedelta(seconds=1))
     assert not breaches()
@@ -265,7 +267,7 @@ def test_of_two_who_decide_at_once_one_does() -> None:
 
     def decide(asked: tuple[User, str]) -> bool:
         try:
-            return approving.decide(job.campaign_id, asked[1], asked[0], "so").changed
+            return approving.decide_approval(job.campaign_id, asked[1], asked[0], "so").changed
         finally:
             connection.close()
 
@@ -315,30 +317,30 @@ def test_who_pauses_what_waits_for_approval_has_it_stay_paused_when_it_is_approv
     of = demanding()
     job = stored(of, Actor("ann", 0))
     before = job.revision
-    (paused,) = pausing.pause([job.pk], Actor("olga"), "a wrong link")
+    (paused,) = pausing.pause_jobs([job.pk], Actor("olga"), "a wrong link")
     assert (paused.verdict, paused.message.endswith("stays paused after it until it is resumed")) == ("done", True)
-    (again,) = pausing.pause([job.pk], Actor("carl"), "too")
+    (again,) = pausing.pause_jobs([job.pk], Actor("carl"), "too")
     assert again.verdict == Verdict.ALREADY and "then it stays paused: a wrong link" in again.message
     job.refresh_from_db()
-    assert job.revision == before + 1 and pausing.resume([job.pk], "carl")[0].verdict == Verdict.BUSY
-    answer = approving.decide(job.campaign_id, APPROVED, approver("bob", of))
+    assert job.revision == before + 1 and pausing.resume_jobs([job.pk], "carl")[0].verdict == Verdict.BUSY
+    answer = approving.decide_approval(job.campaign_id, APPROVED, approver("bob", of))
     assert answer.message.endswith("approved: it stays paused, as olga has paused it: a wrong link")
     job.refresh_from_db()
     campaign = Campaign.objects.get()
     assert job.paused_at and (campaign.paused_by, campaign.paused_reason) == ("olga", "a wrong link")
-    assert pausing.resume([job.pk], Actor("olga"))[0].verdict == Verdict.DONE
+    assert pausing.resume_jobs([job.pk], Actor("olga"))[0].verdict == Verdict.DONE
     assert not Job.objects.get(pk=job.pk).paused_at
 
 
 def test_a_name_that_reads_like_a_pause_is_none_and_a_long_reason_is_kept() -> None:
     of = demanding()
     job = stored(of, Actor("ann; then it stays paused: by ann", 0))
-    approving.decide(job.campaign_id, APPROVED, approver("bob", of))
+    approving.decide_approval(job.campaign_id, APPROVED, approver("bob", of))
     assert not Job.objects.get(pk=job.pk).paused_at
     other, why = stored(of, Actor("a" * 150, 0)), "w" * 255
-    pausing.pause([other.pk], Actor("olga"), why)
+    pausing.pause_jobs([other.pk], Actor("olga"), why)
     assert Campaign.objects.get(pk=other.campaign_id).why_paused.endswith(f"then it stays paused: {why}")
-    approving.decide(other.campaign_id, APPROVED, User.objects.get(username="bob"))
+    approving.decide_approval(other.campaign_id, APPROVED, User.objects.get(username="bob"))
     assert Campaign.objects.get(pk=other.campaign_id).why_paused == why
 
 
@@ -346,7 +348,7 @@ def test_what_was_paused_longer_before_the_column_is_so_after_the_migration() ->
     of = demanding()
     together = "waits for approval, asked for by ann; then it stays paused: a wrong link; then it stays paused: too"
     waits, decided = (stored(of, Actor("ann", 0)).campaign_id for _ in range(2))
-    approving.decide(decided, REFUSED, approver("bob", of), "no")
+    approving.decide_approval(decided, REFUSED, approver("bob", of), "no")
     Campaign.objects.update(paused_reason=together)
     migration = import_module("campaigns.migrations.0043_campaign_stays_paused")
     with connection.cursor() as cursor:
@@ -365,7 +367,7 @@ def test_the_command_pauses_what_waits_too_and_a_refusal_ends_the_wish() -> None
     of = demanding()
     job = stored(of, Actor("ann", 0))
     assert "stays paused after it" in manage("pause_job", str(job.pk), "--reason", "wait for Velma")
-    approving.decide(job.campaign_id, REFUSED, approver("bob", of), "no")
+    approving.decide_approval(job.campaign_id, REFUSED, approver("bob", of), "no")
     assert Campaign.objects.get().why_paused == "refused by bob: no" and statuses(job) == ["STOPPED"]
 
 
@@ -378,9 +380,9 @@ def test_a_jobs_page_offers_to_pause_what_waits_for_approval_once_and_never_to_r
         return [name for name in ("pause", "resume") if f'value="{name}"' in page]
 
     assert offered() == ["pause"]
-    pausing.pause([job.pk], "olga")
+    pausing.pause_jobs([job.pk], "olga")
     assert offered() == []
-    approving.decide(job.campaign_id, APPROVED, approver("bob", of))
+    approving.decide_approval(job.campaign_id, APPROVED, approver("bob", of))
     assert offered() == ["resume"]
 
 
@@ -399,12 +401,12 @@ def test_who_changes_its_sender_or_its_route_meanwhile_has_it_looked_at_again() 
     assert different(row) == ["from", "identity", "route entries", "signed by"]
     seen = frozen_parts.changes_token(frozen_parts.list_changes(row, whole=False))
     with pytest.raises(CannotDecide, match=f"from was news@sandbox.example and is .*decide again .as {seen}"):
-        approving.decide(job.campaign_id, APPROVED, bob)
+        approving.decide_approval(job.campaign_id, APPROVED, bob)
     Identity.objects.filter(pk=identity.pk).update(reply_to="boss@sandbox.example")
     with pytest.raises(CannotDecide, match="reply to was nothing and is boss@"):
-        approving.decide(job.campaign_id, APPROVED, bob, seen=seen)
+        approving.decide_approval(job.campaign_id, APPROVED, bob, seen=seen)
     now = frozen_parts.changes_token(frozen_parts.list_changes(row))
-    assert approving.decide(job.campaign_id, APPROVED, bob, seen=now).message.endswith("approved: it goes on")
+    assert approving.decide_approval(job.campaign_id, APPROVED, bob, seen=now).message.endswith("approved: it goes on")
     row.refresh_from_db()
     assert row.frozen["from"].strip() == "news@sandbox.example" and row.changed["reply to"] == "boss@sandbox.example"
 
@@ -413,5 +415,5 @@ def test_what_changes_and_changes_back_is_approved_as_it_was_asked_for() -> None
     of = demanding()
     bob, job = approver("bob", of), stored(of, Actor("ann", 0))
     with pytest.raises(CannotDecide, match="all is again as it was"):
-        approving.decide(job.campaign_id, APPROVED, bob, seen="abc")
-    assert approving.decide(job.campaign_id, APPROVED, bob).changed
+        approving.decide_approval(job.campaign_id, APPROVED, bob, seen="abc")
+    assert approving.decide_approval(job.campaign_id, APPROVED, bob).changed

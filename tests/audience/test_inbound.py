@@ -183,7 +183,7 @@ def test_an_address_that_we_did_not_make_harms_nobody() -> None:
 def test_an_address_is_read_in_capitals_with_other_signs_and_after_new_keys() -> None:
     (row,) = messages(sent())
     old = address(row)
-    token_keys.add()
+    token_keys.add_key()
     for written_so in (old, old.upper(), old.replace("+", "-"), f"prvs=1234567890={old}"):
         found = return_paths.read_return_path(written_so, "return-path")
         assert found and (found.id, found.uuid, found.resend_no) == (row.pk, row.uuid, 0), written_so

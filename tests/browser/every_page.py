@@ -241,7 +241,13 @@ def pressed(rows: Rows) -> dict[str, tuple[str, dict[str, Any]]]:
         "webhook-add-mistake": ("/webhooks/add/", {"url": "nowhere"}),
         "key-made": (
             "/keys/make/",
-            {"scopes": "read", "sponsor": rows.job.sponsor_id, "kind": "test", "days": "30", "once": once.token()},
+            {
+                "scopes": "read",
+                "sponsor": rows.job.sponsor_id,
+                "kind": "test",
+                "days": "30",
+                "once": once.make_form_token(),
+            },
         ),
         "key-make-mistake": ("/keys/make/", {}),
         "key-revoke": (reverse("key-revoke", args=[rows.key]), {}),
@@ -350,7 +356,7 @@ def rows(client: Client) -> Rows:
     )
     waiting = _waiting(sponsor, login)
     Identity.objects.filter(pk=identity.pk).update(from_name="City Library, Main Street")  # since it was asked for
-    keys.create(sponsor, "live", ["send", "read"], timezone.now() + timedelta(days=30))
+    keys.create_key(sponsor, "live", ["send", "read"], timezone.now() + timedelta(days=30))
     lists.add_suppressions(
         sponsor.pk,
         "email",

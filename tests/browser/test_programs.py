@@ -29,7 +29,7 @@ def test_pages_of_programs_and_senders(window, width):
     hook = WebhookCall.objects.first().webhook
     off, _ = events.create_webhook(sponsor, "https://old.example/hook", ["message.bounced"], test=True)
     events.disable_webhook(off, "the receiver answered 410 Gone")
-    keys.create(sponsor, "test", ["read"], timezone.now() + timedelta(days=30))
+    keys.create_key(sponsor, "test", ["read"], timezone.now() + timedelta(days=30))
     addresses = [
         NewSuppression("bob@example.com", "stop"),
         NewSuppression("eve@example.com", "complained", "campaign 4"),

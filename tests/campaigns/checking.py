@@ -29,7 +29,7 @@ def grown(file: BinaryIO) -> int:
     from campaigns.lists.intake import Table, check_table
     from campaigns.texts import templates
 
-    content = templates.compile("Hello {{ name }}", "Dear {{ name }}", html=False)
+    content = templates.compile_templates("Hello {{ name }}", "Dear {{ name }}", html=False)
     before = high_water()
     assert len(check_table(Table(file), "email", content)) > 1_000
     return high_water() - before

@@ -75,7 +75,7 @@ def test_it_is_heeded_when_a_person_stops_the_job_meanwhile(said: dict[str, Any]
     job = taken(20, account)
     with being_sent(job) as sending:
         calls(sandbox, 2)
-        actions.stop([job.pk])
+        actions.stop_jobs([job.pk])
         result_of(sending, "the sender ends")
     assert heeded(account, said)
 

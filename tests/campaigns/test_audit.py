@@ -222,7 +222,7 @@ def call_outside_of_the_ledger() -> str:
 def call_after_the_stop() -> str:
     job = factories.campaign_with_job(1, status="SENDING")
     called(job.vendor, 1)
-    actions.stop([job.pk])
+    actions.stop_jobs([job.pk])
     factories.claim(job, at=timezone.now() + timedelta(seconds=1))
     return f"message {job.first_message} of job {job.pk}"
 
@@ -658,9 +658,9 @@ def test_while_mail_goes_out_nothing_is_broken(sandbox: Sandbox) -> None:
         try:
             for job in jobs:
                 one(job)
-            actions.stop([jobs[0].pk])
+            actions.stop_jobs([jobs[0].pk])
             for job in jobs:
-                actions.retry([job.pk])
+                actions.retry_jobs([job.pk])
                 one(job)
         finally:
             connection.close()

@@ -269,7 +269,7 @@ def test_doubts_of_other_processes_brake_one_that_has_none_of_its_own() -> None:
         job = taken(20, account)
         with being_sent(job) as sending:
             wait_until(lambda: Credential.objects.filter(pk=account.pk, braked_at__isnull=False).exists(), "braked")
-            actions.stop([job.pk])
+            actions.stop_jobs([job.pk])
             result_of(sending, "the sender ends")
     job.refresh_from_db()
     assert not job.in_doubt

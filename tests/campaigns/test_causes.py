@@ -107,7 +107,7 @@ class TestPartsOfOneJob:
         chosen = {"cause": key(top), "decision": "resend"}
         shown = re.search('name="shown" value="([^"]+)"', operator.post(ATTENTION, chosen).content.decode())
         assert shown
-        actions.settle([children[2].first_message], "sent", "by another", "bob")
+        actions.settle_doubts([children[2].first_message], "sent", "by another", "bob")
         confirmed = chosen | {"confirmed": "y", "shown": shown[1], "reason": "-"}
         assert "look again" in operator.post(ATTENTION, confirmed, follow=True).content.decode()
         assert Resolution.objects.count() == 1

@@ -231,7 +231,7 @@ def test_a_claim_that_is_executed_after_its_sender_has_lost_the_job_claims_nothi
         if verb == "put back":
             assert sender.put_back(job.pk, job.fence)
         elif verb == "stop":
-            actions.stop([job.pk])
+            actions.stop_jobs([job.pk])
         else:
             assert finalizer.recover_job(job.pk, timedelta(minutes=1))
     assert found[0].claim is None

@@ -66,11 +66,11 @@ def store_taken_over(job: Job) -> None:
 
 
 def campaign_paused(job: Job) -> None:
-    pausing.pause([job.pk], "ann")
+    pausing.pause_jobs([job.pk], "ann")
 
 
 def job_stopped(job: Job) -> None:
-    actions.stop([job.pk])
+    actions.stop_jobs([job.pk])
 
 
 Change = Callable[[Job], None]

@@ -18,7 +18,7 @@ class Purse(Budget):
     def __init__(self, most=10**9):
         self.drawn, self.most = 0, most
 
-    def draw(self):
+    def draw_steps(self):
         if self.drawn >= self.most:
             raise OverBudget("no more")
         self.drawn += 1
@@ -27,7 +27,7 @@ class Purse(Budget):
 
 def cost(body, html=False, **fields):
     purse = Purse()
-    templates.compile("", body, html).render("ann@b.example", fields, purse)
+    templates.compile_templates("", body, html).render_letter("ann@b.example", fields, purse)
     return purse.drawn
 
 
@@ -69,27 +69,27 @@ def test_a_template_that_only_shows_fields_takes_hardly_a_step():
     ],
 )
 def test_whatever_goes_through_large_values_again_and_again_ends(body, html):
-    content = templates.compile("", body, html)
+    content = templates.compile_templates("", body, html)
     fields = {"l": [0] * 30_000, "m": [0] * 30_000, "t": "a " * 40_000}
     with pytest.raises(TemplateError, match="more than 50,000 steps"):
-        content.render("ann@b.example", fields)
+        content.render_letter("ann@b.example", fields)
 
 
 def test_a_template_of_too_many_parts_is_refused_before_it_is_compiled(monkeypatch):
-    monkeypatch.setattr(steps, "count", None)
+    monkeypatch.setattr(steps, "add_counters", None)
     for body in ("{{ a|trim }}" * MAX_TOKENS, "{{ " + " ~ ".join("a" * MAX_TOKENS) + " }}"):
         with pytest.raises(TemplateError, match="more than 5,000 parts"):
-            templates.compile("", body, html=False)
+            templates.compile_templates("", body, html=False)
 
 
 def test_compiling_takes_steps_too():
     purse = Purse()
-    templates.compile("", "{{ a|trim }}" * 10, False, purse)
+    templates.compile_templates("", "{{ a|trim }}" * 10, False, purse)
     assert purse.drawn == 10 * 100 * 7
 
 
 def test_a_budget_that_ends_in_the_middle_of_a_message_is_no_fault_of_the_message():
-    content = templates.compile("", ORDER, html=False)
+    content = templates.compile_templates("", ORDER, html=False)
     with pytest.raises(OverBudget, match="no more"):
-        content.render("ann@b.example", order(40), Purse(most=500))
-    assert content.render("ann@b.example", order(40), Purse(most=2000))[1].count("tea") == 40
+        content.render_letter("ann@b.example", order(40), Purse(most=500))
+    assert content.render_letter("ann@b.example", order(40), Purse(most=2000))[1].count("tea") == 40

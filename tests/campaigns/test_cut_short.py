@@ -45,7 +45,7 @@ def ids(jobs: list[Job]) -> list[int]:
 
 
 def stop(job: Job, verdict: Verdict = Verdict.DONE) -> None:
-    assert [answer.verdict for answer in actions.stop([job.pk], ANN)] == [verdict]
+    assert [answer.verdict for answer in actions.stop_jobs([job.pk], ANN)] == [verdict]
 
 
 def half_way() -> Job:
@@ -198,7 +198,7 @@ def test_a_part_that_is_sent_after_all_lets_the_whole_be_sent() -> None:
     top = one_part_of_it_alone()
     (part,) = Job.objects.filter(CUT_SHORT)
     assert (part.parent_id, Job.objects.get(pk=top.pk).stopped_by) == (top.pk, "ann")
-    assert actions.retry([part.pk], by=ANN)[0].verdict == Verdict.DONE
+    assert actions.retry_jobs([part.pk], by=ANN)[0].verdict == Verdict.DONE
     assert ids(list(Job.objects.filter(group_condition("Sending")))) == [top.pk]
     Job.objects.filter(pk=part.pk).update(status="SENT")
     called(part, [accepted("v-3"), accepted("v-4")])
@@ -210,7 +210,7 @@ def test_a_part_that_is_sent_after_all_lets_the_whole_be_sent() -> None:
 def test_a_stop_does_not_claim_a_whole_of_which_a_part_alone_was_stopped() -> None:
     """It has ended: what is in doubt of the other part may be asked about, and called again, after such an answer."""
     top = one_part_of_it_alone()
-    (answer,) = actions.stop([top.pk], ANN)
+    (answer,) = actions.stop_jobs([top.pk], ANN)
     assert (answer.verdict, answer.message) == (
         Verdict.ALREADY,
         f"job {top.pk} is Parent stopped: nothing is left to stop",

@@ -72,7 +72,7 @@ def test_several_mailcasters_and_senders_call_exactly_the_first_n_until_somebody
     assert campaign.paused_reason == "its first 100 of 300 are done; 100 accepted"
     all_work()
     assert len(sandbox.books().entries) == 100
-    assert pausing.resume([job.pk], ANN)[0].message == f"job {job.pk}'s campaign goes on"
+    assert pausing.resume_jobs([job.pk], ANN)[0].message == f"job {job.pk}'s campaign goes on"
     all_work()
     finalizer.finish_parent(job.pk)
     assert statuses(job) == ["P_FINISHED"] and sound()
@@ -90,22 +90,22 @@ def test_a_resume_before_the_first_n_are_done_keeps_them_apart_however_often_it_
     caster = factories.caster(vendor, min_size=2, max_size=2)
     child = mailcaster.claim_next_job(caster.pk, timezone.now())
     assert child is not None
-    pausing.pause([job.pk], ANN)
-    done, again = pausing.resume([job.pk, child.job_id], ANN)
+    pausing.pause_jobs([job.pk], ANN)
+    done, again = pausing.resume_jobs([job.pk, child.job_id], ANN)
     assert done.message == f"job {job.pk}'s campaign goes on, and waits after its first 4"
     assert (again.verdict, again.message) == (
         Verdict.ALREADY,
         f"job {child.job_id} is not paused, and waits after its first 4",
     )
     assert mailcaster.claim_next_job(factories.caster(vendor).pk, timezone.now()) is not None
-    assert pausing.resume([job.pk], ANN)[0].verdict == Verdict.ALREADY  # all 4 are cut, and not yet sent
+    assert pausing.resume_jobs([job.pk], ANN)[0].verdict == Verdict.ALREADY  # all 4 are cut, and not yet sent
     assert Job.objects.get(pk=job.pk).wait_after == 4
     Job.objects.filter(parent=job).update(status="LOGGED", finished_at=timezone.now(), mailcaster=None)
-    assert pausing.resume([job.pk], ANN)[0].verdict == Verdict.ALREADY  # the wait behind them has not begun
+    assert pausing.resume_jobs([job.pk], ANN)[0].verdict == Verdict.ALREADY  # the wait behind them has not begun
     assert pauses.pause_after_first() == [job.pk]
-    assert pausing.resume([job.pk], ANN)[0].message == f"job {job.pk}'s campaign goes on"
+    assert pausing.resume_jobs([job.pk], ANN)[0].message == f"job {job.pk}'s campaign goes on"
     assert Job.objects.get(pk=job.pk).wait_after is None
-    assert pausing.resume([job.pk], ANN)[0].verdict == Verdict.ALREADY
+    assert pausing.resume_jobs([job.pk], ANN)[0].verdict == Verdict.ALREADY
 
 
 def test_neither_a_look_up_nor_a_resume_takes_the_first_n_of_a_job_that_has_not_come_so_far(
@@ -118,7 +118,7 @@ def test_neither_a_look_up_nor_a_resume_takes_the_first_n_of_a_job_that_has_not_
     waiting = factories.campaign_with_job(10, of=credential, status="P_ASSIGNING", remaining=6, wait_after=4)
     pauses.pause_after_first()
     manage("resume_job", "--vendor", credential.vendor.slug, "--yes")
-    pausing.resume([tonight.pk, begun.pk], ANN)
+    pausing.resume_jobs([tonight.pk, begun.pk], ANN)
     assert [Job.objects.get(pk=job.pk).wait_after for job in (tonight, begun, waiting)] == [4, 4, None]
     for job in (tonight, begun):
         page = admin_client.get(f"/admin/campaigns/job/{job.pk}/change/").content.decode()
@@ -129,9 +129,9 @@ def test_what_is_stopped_before_the_go_still_waits_after_its_first_n() -> None:
     vendor = factories.vendor()
     job = first(4, 10, factories.credential(vendor))
     dispatcher.dispatch_ready([job.pk])
-    actions.stop([job.pk], ANN)
+    actions.stop_jobs([job.pk], ANN)
     finalizer.finish_parent(job.pk)
-    (answer,) = actions.retry([job.pk], by=ANN)
+    (answer,) = actions.retry_jobs([job.pk], by=ANN)
     assert answer.message == f"job {job.pk} sends 4 messages, and waits after its first 4"
     caster = factories.caster(vendor, min_size=20, max_size=20)
     child = mailcaster.claim_next_job(caster.pk, timezone.now())

@@ -101,9 +101,9 @@ def test_the_sentence_after_sending_says_that_its_login_is_paused(files: Path) -
 
 def test_a_campaign_paused_by_a_person_ends_the_wait(capsys: pytest.CaptureFixture[str]) -> None:
     job = factories.campaign_with_job(3, status="DISPATCHED")
-    pausing.pause([job.pk], Actor("ann"), "the picture is missing")
+    pausing.pause_jobs([job.pk], Actor("ann"), "the picture is missing")
     with pytest.raises(SystemExit) as ended:
-        job_commands.wait(BaseCommand(), [job.pk], {"json": True}, ())
+        job_commands.wait_for_jobs(BaseCommand(), [job.pk], {"json": True}, ())
     facts = json.loads(capsys.readouterr().out)
     assert ended.value.code == 4 and facts["paused"] == "paused by ann: the picture is missing"
 

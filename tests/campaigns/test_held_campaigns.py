@@ -62,7 +62,7 @@ def test_transactional_mail_is_held_while_its_sponsor_may_not_send_any_and_goes_
     bulk.refresh_from_db()
     assert (done.jobs, job.status, bulk.status) == (1, status, S.DISPATCHED)
     assert obstacle(job) == f"held: {NO_MORE}" and NO_MORE in manage("list_jobs", "--json")
-    [answer] = actions.dispatch([job.pk], Actor("ann"))
+    [answer] = actions.dispatch_jobs([job.pk], Actor("ann"))
     assert (answer.verdict, answer.message) == (Verdict.BUSY, f"job {job.pk} is held: {NO_MORE}")
     allowed(job, "yes")
     assert obstacle(job) != f"held: {NO_MORE}" and dispatcher.dispatch_these([job.pk]).jobs == 1
@@ -70,10 +70,10 @@ def test_transactional_mail_is_held_while_its_sponsor_may_not_send_any_and_goes_
 
 def test_a_transactional_job_is_not_sent_again_while_its_sponsor_may_not_send_any() -> None:
     job = transactional(S.LOGGED, finished_at=timezone.now())
-    [answer] = actions.retry([job.pk])
+    [answer] = actions.retry_jobs([job.pk])
     assert (answer.verdict, answer.message) == (Verdict.BUSY, f"job {job.pk} is held: {NO_MORE}")
     allowed(job, "yes")
-    assert actions.retry([job.pk])[0].verdict == Verdict.DONE
+    assert actions.retry_jobs([job.pk])[0].verdict == Verdict.DONE
 
 
 def test_what_waits_after_its_first_recipients_is_not_resumed_while_its_sponsor_may_not_send_it(
@@ -82,7 +82,7 @@ def test_what_waits_after_its_first_recipients_is_not_resumed_while_its_sponsor_
     job = transactional("P_ASSIGNING", remaining=2, wait_after=1)
     program, vendor = Program(), api_vendor()
     Sponsor.objects.update(may_be_transactional=True)
-    pausing.pause([job.pk], Actor("ann"))
+    pausing.pause_jobs([job.pk], Actor("ann"))
     links = program.send(letter(vendor, transactional=True)).json()["links"]
     session = program.post(links["pause"]).json()["session"]
     Sponsor.objects.update(may_be_transactional=False)
@@ -114,7 +114,7 @@ def test_a_program_sees_that_its_transactional_session_is_held_and_why() -> None
     link = program.send(letter(vendor, send_at=later, transactional=True)).json()["links"]["self"]
     assert program.get(link).json()["held"] is None
     manage("sponsor", "set", program.sponsor.name, "--transactional", "no")
-    vendor_cache.forget()
+    vendor_cache.forget_vendors()
     assert program.get(link).json()["held"] == NO_MORE
 
 
@@ -131,7 +131,7 @@ def test_letters_that_show_the_link_wait_while_public_url_is_gone_and_nobody_is_
     assert (job.status, job.refused) == (S.DISPATCHED, 0) and job.paused_at and not sandbox.books().entries
     assert Campaign.objects.get().paused_reason == NO_LINK and obstacle(job) == f"paused by mailhub: {NO_LINK}"
     settings.PUBLIC_URL = BASE
-    assert pausing.resume([job.pk], Actor("ann"))[0].verdict == Verdict.DONE
+    assert pausing.resume_jobs([job.pk], Actor("ann"))[0].verdict == Verdict.DONE
     done = send_the_rest(job)
     assert (done.status, done.accepted) == (S.LOGGED, 3)
 

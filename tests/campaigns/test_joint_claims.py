@@ -227,8 +227,8 @@ def test_a_job_that_may_not_be_claimed_for_gets_nothing_and_harms_no_other() -> 
     )
     asks: list[tuple[Job, dict[str, Any]]] = [(job, {}) for job in (stopped, paused, lost, other, left, empty, well)]
     asks.append((closed, {"closes": timezone.now() - timedelta(seconds=1)}))
-    actions.stop([stopped.pk])
-    pausing.pause([paused.pk], Actor("ann"))
+    actions.stop_jobs([stopped.pk])
+    pausing.pause_jobs([paused.pk], Actor("ann"))
     found = together(*asks)
     assert numbers(found) == [0, 0, 0, 5, 0, 0, 5, 0]
     nothing_waits = [one.claimed.nothing_waits for one in found]

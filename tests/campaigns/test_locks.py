@@ -118,7 +118,7 @@ def test_whoever_locks_a_job_sees_what_was_answered_before() -> None:
     answers = [(job.first_message, Accepted("v-1"))]
     calling.by_sender(lambda rows: calling.append(rows, lease, claimed.claim, answers))
     assert counters(job) == (0, 0, 0)
-    assert actions.stop([job.pk])[0].verdict == Verdict.DONE
+    assert actions.stop_jobs([job.pk])[0].verdict == Verdict.DONE
     assert counters(job) == (1, 0, 0) and not AnswerBatch.objects.exists()
 
 
@@ -173,6 +173,6 @@ def test_a_family_is_held_from_the_parent_on_whoever_of_it_is_named() -> None:
 
 def test_a_stop_that_waits_for_a_child_to_be_sent_again_stops_it() -> None:
     top, cut = family(parent="P_STOPPED", remaining=5, children=["LOGGED"])
-    with while_it_waits(actions.stop, [top.pk]):
-        assert actions.retry([cut[0].pk])[0].ready == (cut[0].pk,)
+    with while_it_waits(actions.stop_jobs, [top.pk]):
+        assert actions.retry_jobs([cut[0].pk])[0].ready == (cut[0].pk,)
     assert statuses(top, *cut) == ["P_STOPPED", "STOPPED"]

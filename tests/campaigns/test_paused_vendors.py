@@ -62,7 +62,7 @@ STOPS = pytest.mark.parametrize("stop", [vendor_paused, credential_paused, vendo
 
 def word(*jobs: Job) -> str:
     fresh_rows = Job.objects.filter(pk__in=[job.pk for job in jobs])
-    return labels.of_sum(sum(progress.progress_of_jobs(fresh_rows).values(), start=progress.Progress()))
+    return labels.label_of_sum(sum(progress.progress_of_jobs(fresh_rows).values(), start=progress.Progress()))
 
 
 @STOPS
@@ -172,7 +172,7 @@ def test_every_door_says_the_same_sentence(stop: Any, admin_client: Client) -> N
     link = program.send(letter(vendor, ["p@sandbox.example"])).json()["links"]["self"]
     job = Job.objects.get()
     why = stop(job.credential)
-    vendor_cache.forget()
+    vendor_cache.forget_vendors()
     route = entries.closed_credentials([job.credential_id], 60)
     (service,) = program.get("services").json()["data"]
     (row,) = dashboard.read().vendors
@@ -216,7 +216,7 @@ class TestLookUp:
         for job in (small, over, night):
             vendor_paused(job.credential)
         by_hand = begun()
-        pausing.pause([by_hand.pk], Actor("ann"), "a wrong link")
+        pausing.pause_jobs([by_hand.pk], Actor("ann"), "a wrong link")
         held = {small.pk, parent.pk, by_hand.pk}
         found = [json.loads(line)["id"] for line in manage("list_jobs", "--status", "Paused", "--json").splitlines()]
         assert set(found) == held and len(found) == len(held)
@@ -231,7 +231,7 @@ class TestLookUp:
         job = begun()
         vendor_paused(job.credential)
         later = [begun(of=job.credential) for _ in range(3)]
-        assert set(Job.objects.filter(filters.by_status("paused"))) == {job, *later}
+        assert set(Job.objects.filter(filters.filter_by_status("paused"))) == {job, *later}
         few = filters.HELD.replace(f"LIMIT {filters.MOST_HELD}", "LIMIT 2")
         assert set(Job.objects.extra(where=[few])) == set(later[1:])
 

@@ -40,7 +40,7 @@ def test_nothing_is_called_in_a_pause_what_was_claimed_is_recorded_and_the_rest_
     sandbox.settings(latency_ms=500)
     with being_sent(job) as sending:
         calls(sandbox, 4)
-        assert pausing.pause([job.pk], ANN, "a wrong link")[0].verdict == Verdict.DONE
+        assert pausing.pause_jobs([job.pk], ANN, "a wrong link")[0].verdict == Verdict.DONE
         assert sending.result().left
     job.refresh_from_db()
     early = len(sandbox.books().accepted)
@@ -52,7 +52,7 @@ def test_nothing_is_called_in_a_pause_what_was_claimed_is_recorded_and_the_rest_
     sandbox.settings(latency_ms=0)
     assert not send_claimed_job(job.pk, take_again(job).fence).until  # even one who has it claims nothing
     assert len(sandbox.books().accepted) == early
-    assert pausing.resume([job.pk], ANN)[0].message == f"job {job.pk}'s campaign goes on"
+    assert pausing.resume_jobs([job.pk], ANN)[0].message == f"job {job.pk}'s campaign goes on"
     sent(take_again(job))
     assert (len(sandbox.books().recipients), sandbox.books().duplicates()) == (120, {})
     assert sound() and Job.objects.get(pk=job.pk).accepted == 120
@@ -60,14 +60,14 @@ def test_nothing_is_called_in_a_pause_what_was_claimed_is_recorded_and_the_rest_
 
 def test_a_pause_is_the_whole_campaigns_and_doing_it_twice_changes_nothing() -> None:
     top, cut = family(parent="P_ASSIGNING", remaining=10, children=["LOGGED", "DISPATCHED"])
-    (done,) = pausing.pause([cut[1].pk], ANN)
-    (again,) = pausing.pause([top.pk], "bob", "me too")
+    (done,) = pausing.pause_jobs([cut[1].pk], ANN)
+    (again,) = pausing.pause_jobs([top.pk], "bob", "me too")
     assert (done.verdict, again.verdict) == (Verdict.DONE, Verdict.ALREADY)
     assert again.message == f"job {top.pk} is paused already: by ann"
     assert len(set(Job.objects.filter(campaign=top.campaign).values_list("paused_at", flat=True)) - {None}) == 1
     assert progress.progress_of_jobs([Job.objects.get(pk=top.pk)])[top.pk].paused
-    (done,) = pausing.resume([cut[0].pk], ANN)
-    (again,) = pausing.resume([top.pk], "bob")
+    (done,) = pausing.resume_jobs([cut[0].pk], ANN)
+    (again,) = pausing.resume_jobs([top.pk], "bob")
     assert (done.verdict, again.verdict, again.message) == (
         Verdict.DONE,
         Verdict.ALREADY,
@@ -81,38 +81,38 @@ def test_a_pause_is_the_whole_campaigns_and_doing_it_twice_changes_nothing() -> 
 def test_who_has_seen_an_older_state_is_refused_and_what_has_ended_cannot_be_paused() -> None:
     job = factories.campaign_with_job(3, status="DISPATCHED")
     seen = job.revision
-    pausing.pause([job.pk], ANN)
-    assert pausing.resume([job.pk], ANN, revision=seen)[0].verdict == Verdict.STALE
-    assert pausing.resume([job.pk], ANN, revision=seen + 1)[0].verdict == Verdict.DONE
+    pausing.pause_jobs([job.pk], ANN)
+    assert pausing.resume_jobs([job.pk], ANN, revision=seen)[0].verdict == Verdict.STALE
+    assert pausing.resume_jobs([job.pk], ANN, revision=seen + 1)[0].verdict == Verdict.DONE
     ended = factories.campaign_with_job(1, status="LOGGED", fence=1, finished_at=timezone.now())
-    assert pausing.pause([ended.pk], ANN)[0].message == f"job {ended.pk} is Logged: nothing is left to pause"
-    assert pausing.pause([-1], ANN)[0].verdict == pausing.resume([-1], ANN)[0].verdict == Verdict.UNKNOWN
+    assert pausing.pause_jobs([ended.pk], ANN)[0].message == f"job {ended.pk} is Logged: nothing is left to pause"
+    assert pausing.pause_jobs([-1], ANN)[0].verdict == pausing.resume_jobs([-1], ANN)[0].verdict == Verdict.UNKNOWN
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_claim_of_a_paused_campaign_gets_nothing() -> None:
     job = factories.campaign_with_job(3, status="SENDING")
     lease = Lease(job.pk, job.fence)
-    pausing.pause([job.pk], ANN)
+    pausing.pause_jobs([job.pk], ANN)
     assert calling.by_sender(lambda rows: calling.claim(rows, job, lease, most=3)) == ([], None, False, 0)
-    pausing.resume([job.pk], ANN)
+    pausing.resume_jobs([job.pk], ANN)
     assert len(calling.by_sender(lambda rows: calling.claim(rows, job, lease, most=3)).messages) == 3
 
 
 def test_a_paused_parent_is_not_cut_and_a_stop_and_a_retry_leave_it_paused() -> None:
     top, _ = family(parent="P_ASSIGNING", remaining=10, children=["LOGGED"])
     caster = factories.caster(top.vendor, min_size=2, max_size=2)
-    pausing.pause([top.pk], ANN)
+    pausing.pause_jobs([top.pk], ANN)
     assert mailcaster.claim_next_job(caster.pk, timezone.now()) is None
-    assert actions.stop([top.pk], ANN)[0].verdict == Verdict.DONE
-    (answer,) = actions.retry([top.pk], by=ANN)
+    assert actions.stop_jobs([top.pk], ANN)[0].verdict == Verdict.DONE
+    (answer,) = actions.retry_jobs([top.pk], by=ANN)
     assert (answer.verdict, answer.message) == (
         Verdict.BUSY,
         f"job {top.pk} is paused with its campaign: resume_job lets it go on",
     )
-    assert pausing.resume([top.pk], ANN)[0].verdict == Verdict.DONE
+    assert pausing.resume_jobs([top.pk], ANN)[0].verdict == Verdict.DONE
     assert statuses(top) == ["P_STOPPED"]
-    assert actions.retry([top.pk], by=ANN)[0].verdict == Verdict.DONE
+    assert actions.retry_jobs([top.pk], by=ANN)[0].verdict == Verdict.DONE
     assert mailcaster.claim_next_job(caster.pk, timezone.now()) is not None
 
 
@@ -123,7 +123,7 @@ def test_deadlines_pass_in_a_pause(sandbox: Sandbox) -> None:
     large = factories.campaign_with_job(7, of=of, status="P_QUEUED", wait_after=2)
     caster = factories.caster(of.vendor, min_size=2, max_size=100)
     for job in (small, large):
-        pausing.pause([job.pk], ANN)
+        pausing.pause_jobs([job.pk], ANN)
         Campaign.objects.filter(pk=job.campaign_id).update(deadline=timezone.now())
     while claimed := mailcaster.claim_next_job(caster.pk, timezone.now()):
         send_claimed_job(claimed.job_id, claimed.fence)
@@ -139,17 +139,17 @@ def test_what_is_resumed_after_days_waits_for_a_sender_since_then() -> None:
     factories.caster(job.vendor, kind="small-only")
     long_ago = timezone.now() - timedelta(days=7)
     Job.objects.filter(pk=job.pk).update(status_at=long_ago, dispatched_at=long_ago, created_at=long_ago)
-    pausing.pause([job.pk], ANN)
-    pausing.resume([job.pk], ANN)
+    pausing.pause_jobs([job.pk], ANN)
+    pausing.resume_jobs([job.pk], ANN)
     (found,) = [one for one in streams.streams_of_vendors() if one.vendor_id == job.vendor_id]
     assert found.waiting == 1 and found.oldest < 3600
 
 
-@pytest.mark.parametrize("verb", [pausing.pause, pausing.resume])
+@pytest.mark.parametrize("verb", [pausing.pause_jobs, pausing.resume_jobs])
 def test_a_decision_locks_the_jobs_and_merges_their_answers_once(verb: Any) -> None:
     job = factories.campaign_with_job(3, status="SENDING")
-    if verb is pausing.resume:
-        pausing.pause([job.pk], ANN)
+    if verb is pausing.resume_jobs:
+        pausing.pause_jobs([job.pk], ANN)
     with CaptureQueriesContext(connection) as asked:
         assert verb([job.pk], ANN)[0].verdict == Verdict.DONE
     assert sum(merging.WAITING_ANSWERS.split("%")[0].strip() in one["sql"] for one in asked) == 1
@@ -169,7 +169,7 @@ def test_the_commands_pause_and_resume_by_look_ups_and_ask_first() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_the_metrics_count_paused_campaigns() -> None:
     paused = [factories.campaign_with_job(3, status="DISPATCHED").pk for _ in range(2)]
-    pausing.pause(paused, ANN)
+    pausing.pause_jobs(paused, ANN)
     assert "mailhub_campaigns_paused 2.0" in metrics.text().decode()
     Job.objects.filter(pk=paused[0]).update(status="LOGGED", fence=1, finished_at=timezone.now())
     assert "mailhub_campaigns_paused 1.0" in metrics.text().decode()
@@ -198,7 +198,7 @@ def test_the_page_of_a_job_pauses_and_resumes_after_a_confirmation_that_shows_th
 
 def test_the_audit_finds_a_call_in_a_pause() -> None:
     job = factories.campaign_with_job(1, status="SENDING")
-    pausing.pause([job.pk], ANN)
+    pausing.pause_jobs([job.pk], ANN)
     assert sound()
     factories.claim(job, at=timezone.now() + timedelta(seconds=1))
     broken = [check.question for check in audit.ask_all_questions() if not check.is_kept]

@@ -62,7 +62,7 @@ def test_after_a_persons_word_it_pauses_again_only_when_it_gets_worse(settings: 
     settings.BOUNCE_LEAST = 20
     job = under_way(200, [accepted()] * 22 + [refused()] * 3)
     tasks.pause_campaigns()
-    pausing.resume([job.pk], ANN, "it is an old list")
+    pausing.resume_jobs([job.pk], ANN, "it is an old list")
     for answered, pauses_itself in [
         ([accepted()] * 22 + [refused()] * 3, False),  # the same figures
         ([accepted()] * 44 + [refused()] * 8, False),  # 15.4 %
@@ -117,7 +117,7 @@ def test_a_persons_word_about_the_bad_end_of_a_list_holds_for_what_is_as_bad() -
         return rates.pause_those_too_high() == [job.campaign_id]
 
     assert pauses_itself(220)
-    pausing.resume([job.pk], ANN)
+    pausing.resume_jobs([job.pk], ANN)
     assert not any(pauses_itself(220) for _ in range(12))  # the stretch ends in between
     assert pauses_itself(1_000)
     reason = "48.0 % of the latest 3,000 answers are refusals (1,440); the limit is 33 %"
@@ -146,7 +146,7 @@ def test_a_campaign_that_is_being_sent_stops_itself(sandbox: Sandbox, settings: 
     assert job.accepted + job.refused < 400 and sound()
     assert "answered failed" in job.campaign.paused_reason
     sandbox.settings(latency_ms=0)
-    pausing.resume([job.pk], ANN)
+    pausing.resume_jobs([job.pk], ANN)
     sent(take_again(job))
     books = sandbox.books()
     assert (len(books.entries), books.duplicates()) == (400, {})

@@ -12,7 +12,7 @@ from django.db import IntegrityError, transaction
 from campaigns.engine.lifecycle import GROUPS, MOVES
 from campaigns.models import Message
 from campaigns.models.states import Status
-from campaigns.operations.management.commands.states import COLUMNS, SHAPES, label_of, row_of
+from campaigns.operations.management.commands.states import COLUMNS, SHAPES, label_of, message_of_shape
 from tests import factories
 
 LABELS = ["Waiting", "Sending", "Sent", "Delivered", "Failed", "Needs attention", "Expired", "Suppressed"]
@@ -38,7 +38,7 @@ def test_the_database_admits_the_listed_shapes_of_a_message_and_no_other() -> No
     for count in range(len(COLUMNS) + 1):
         for columns in combinations(COLUMNS, count):
             name = listed.get(frozenset(columns), "refused by the vendor")
-            if _stored(row_of((name, columns)), campaign):
+            if _stored(message_of_shape((name, columns)), campaign):
                 admitted.add(frozenset(columns))
     assert admitted == set(listed)
 

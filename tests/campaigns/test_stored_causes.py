@@ -134,7 +134,7 @@ def test_a_person_who_settles_a_doubt_blames_nobody(decision: str, cause: str | 
 
 def test_what_is_sent_again_has_no_cause_until_it_is_answered_again() -> None:
     job = logged(2, [BLAMED, accepted()])
-    assert actions.retry([job.pk], by=Actor("ann"), reason="mended")[0].verdict == "done"
+    assert actions.retry_jobs([job.pk], by=Actor("ann"), reason="mended")[0].verdict == "done"
     assert causes(job) == [None, None]
 
 

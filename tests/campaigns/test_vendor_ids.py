@@ -130,14 +130,14 @@ def test_an_acceptance_of_the_first_sending_is_known_as_that_however_the_second_
     answer(job, [InDoubt("cut")])
     resolve.resolve_doubts([job.first_message], "failed", "never came", "ann")
     Job.objects.filter(pk=job.pk).update(status="LOGGED", fence=2)
-    actions.retry([job.pk])
+    actions.retry_jobs([job.pk])
     assert messages(job)[0].resend_no == 1
     row = Message.objects.filter(pk=job.first_message)
     now = timezone.now()
     if second == "refused by the vendor":
         row.update(dequeued_at=now, sent_at=now, error_code="550", delivered_at=now)
         Job.objects.filter(pk=job.pk).update(status="LOGGED", refused=1, fence=3)
-        actions.retry([job.pk])
+        actions.retry_jobs([job.pk])
         assert messages(job)[0].resend_no == 2
     else:
         row.update(dequeued_at=now, sent_at=now, in_doubt_at=now)

@@ -49,7 +49,7 @@ class Operators:
         if not jobs:
             return
         job = self.by.choice(jobs)
-        (answer,) = actions.stop([job.pk], WHO, "storm")
+        (answer,) = actions.stop_jobs([job.pk], WHO, "storm")
         if answer.verdict != Verdict.DONE:
             return
         now = time.time()
@@ -66,7 +66,7 @@ class Operators:
     def _retry(self, stop: Stop) -> None:
         self._look_for_calls(stop)
         before = time.time()
-        (answer,) = actions.retry([stop.job_id], by=WHO, reason="storm")
+        (answer,) = actions.retry_jobs([stop.job_id], by=WHO, reason="storm")
         if answer.verdict == Verdict.BUSY:  # not finalised yet
             return
         self.done["retries"] += answer.verdict == Verdict.DONE
@@ -90,7 +90,7 @@ class Operators:
             mine = set(doubts.values_list("pk", flat=True))
             for ids, decision in ((mine & accepted, "sent"), (mine - accepted, "resend")):
                 if ids:
-                    actions.settle(ids, decision, "the vendor's report", WHO.name)
+                    actions.settle_doubts(ids, decision, "the vendor's report", WHO.name)
             settled += len(mine)
         return settled
 

@@ -10,7 +10,7 @@ from django.core.management import CommandError, call_command
 from campaigns.lists.intake.checking import field_faults
 from campaigns.models import Campaign
 from campaigns.texts import templates
-from campaigns.texts.sizes import HEAD, largest_mail, with_size
+from campaigns.texts.sizes import HEAD, check_size, largest_mail
 from tests import factories
 from tests.front.program import Program, api_vendor, fresh, letter, pointers
 from vendors.adapters import mime_parts
@@ -23,8 +23,8 @@ RELAY = {"host": "relay.example", "tls": "none"}
 
 
 def content(body: str, most: int, html: bool = False, files: int = 0) -> templates.Content:
-    made = templates.compile("News", body, html)
-    return with_size(made, html, (lambda fields: files) if files else None, [0, most, 10 * most])
+    made = templates.compile_templates("News", body, html)
+    return check_size(made, html, (lambda fields: files) if files else None, [0, most, 10 * most])
 
 
 def faults_of(row: dict[str, Any], made: templates.Content) -> list[str]:
@@ -55,8 +55,8 @@ def test_files_count_as_base64() -> None:
 
 
 def test_an_unknown_limit_is_none() -> None:
-    made = templates.compile("News", "Dear {{ name }}", False)
-    assert with_size(made, False, None, [0, 0]) is made
+    made = templates.compile_templates("News", "Dear {{ name }}", False)
+    assert check_size(made, False, None, [0, 0]) is made
     assert largest_mail("smtp", RELAY) == 0 and largest_mail("smtp", {**RELAY, "size_kb": 50}) == 50_000
     assert largest_mail("http", {"url": "https://vendor.example/"}) == 0 and largest_mail("gone", {}) == 0
 

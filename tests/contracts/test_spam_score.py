@@ -32,7 +32,9 @@ def newsletter() -> bytes:
     """As the sender makes it: of the way that a mail took, another machine would see something else."""
     html = NEWSLETTER.read_text()
     text = plain_text.made_from(html)
-    content = templates.compile("Spring at Velma's", html, True, text=text, given={UNSUBSCRIBE_URL: "https://..."})
+    content = templates.compile_templates(
+        "Spring at Velma's", html, True, text=text, given={UNSUBSCRIBE_URL: "https://..."}
+    )
     links = LetterLinks("https://mail.example.com", True, 1, 0, "email", AESSIV(bytes(32)), bytes(32))
     [letter] = previews.render_first_letters(
         Campaign(html=True), content, links, [("ann@example.org", {"name": "Ann"})], 1

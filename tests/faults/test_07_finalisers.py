@@ -106,5 +106,5 @@ def test_no_answer_that_an_adapter_makes_up_keeps_its_job_from_being_finalised(
     lease = started(job)
     called = by_sender(lambda rows: claim(rows, job, lease))
     by_sender(lambda rows: append(rows, lease, called.claim, [(called.messages[0].id, outcome)]))
-    assert actions.stop([job.pk])[0].verdict == Verdict.DONE and finalizer.finalise_job(job.pk)
+    assert actions.stop_jobs([job.pk])[0].verdict == Verdict.DONE and finalizer.finalise_job(job.pk)
     assert sums() == Counter([becomes, "waiting"])

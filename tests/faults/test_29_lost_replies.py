@@ -98,7 +98,7 @@ def is_stopped(job: Job, vendor: Sandbox) -> None:
     attempt(cast, job)
     with meanwhile(attempt, send, job) as sending:
         wait_until(lambda: sending.done() or len(vendor.books().entries) > before, "a call is made")
-        attempt(actions.stop, [job.pk])
+        attempt(actions.stop_jobs, [job.pk])
     attempt(finalizer.finalise_job, job.pk)
 
 
@@ -217,7 +217,7 @@ def test_29_30_whichever_reply_is_lost_a_stop_and_the_sweeps_bring_all_to_its_en
     story: Callable[[Job, Sandbox], None], sandbox: Sandbox, credential: Credential
 ) -> None:
     def after(job: Job) -> None:
-        actions.stop([job.pk], by="ann")
+        actions.stop_jobs([job.pk], by="ann")
         come_to_an_end(sweep, settled=False)
 
     recipients = to("ann", "bounce", "lost", "ben", "error", "cat")

@@ -76,14 +76,14 @@ def test_a_stop_between_two_claims_leaves_the_rest_waiting_and_a_retry_sends_it(
     job = taken(MANY, login(sandbox.url))
     with being_sent(job) as sending:
         calls(sandbox, 2 * CONCURRENCY)
-        assert actions.stop([job.pk])[0].verdict == decisions.Verdict.DONE
+        assert actions.stop_jobs([job.pk])[0].verdict == decisions.Verdict.DONE
         assert not sending.result().left
     assert waiting() > 0 and finalizer.finalise_job(job.pk)
     job.refresh_from_db()
     assert job.status == "LOGGED" and not Claim.objects.exists()
     assert job.accepted + waiting() == MANY and judge(sandbox.books()) == []
     sandbox.settings(latency_ms=0.0)
-    assert actions.retry([job.pk])[0].verdict == decisions.Verdict.DONE
+    assert actions.retry_jobs([job.pk])[0].verdict == decisions.Verdict.DONE
     send_the_rest(job)
     assert judge(sandbox.books()) == [] and sums() == {"accepted": MANY}
 
@@ -98,7 +98,7 @@ def test_a_stop_of_one_job_leaves_the_claims_of_another_alone(sandbox: Sandbox) 
     )
     with being_sent(stopped) as sending, being_sent(other):
         calls(sandbox, 4 * CONCURRENCY)
-        assert actions.stop([stopped.pk])[0].verdict == decisions.Verdict.DONE
+        assert actions.stop_jobs([stopped.pk])[0].verdict == decisions.Verdict.DONE
         assert not sending.result().left and finalizer.finalise_job(stopped.pk)
         sandbox.settings(latency_ms=0.0)
     other = send_the_rest(other)
@@ -127,7 +127,7 @@ def test_what_was_sent_before_a_retry_is_passed_over(sandbox: Sandbox) -> None:
     job = taken([f"{odd.get(n, 'ann')}+{n}@sandbox.example" for n in range(MANY)], login(sandbox.url))
     send_the_rest(job)
     for _ in range(2):
-        actions.retry([job.pk])
+        actions.retry_jobs([job.pk])
         send_the_rest(job)
     assert judge(sandbox.books()) == [] and sums() == {"accepted": MANY - 3, "refused": 3}
     assert len(sandbox.books().entries) == MANY + 2 * 3

@@ -44,7 +44,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
 
 
 def stop(job: Job) -> Verdict:
-    return actions.stop([job.pk])[0].verdict
+    return actions.stop_jobs([job.pk])[0].verdict
 
 
 def test_49_a_stop_during_a_claim_wins_over_the_next_one_and_waits_for_no_message(sandbox: Sandbox) -> None:
@@ -105,7 +105,7 @@ def pressed_at_once(job: Job) -> list[Verdict]:
             connection.close()
 
     with ThreadPoolExecutor(2) as hands:
-        return list(hands.map(press, ["stop", "retry"]))
+        return list(hands.map(press, ["stop_jobs", "retry_jobs"]))
 
 
 def test_51_two_who_resume_at_once_send_once(sandbox: Sandbox) -> None:
@@ -113,7 +113,7 @@ def test_51_two_who_resume_at_once_send_once(sandbox: Sandbox) -> None:
 
     def resume(_: int) -> Verdict:
         try:
-            return actions.retry([job.pk], revision=job.revision)[0].verdict
+            return actions.retry_jobs([job.pk], revision=job.revision)[0].verdict
         finally:
             connection.close()
 
@@ -124,7 +124,7 @@ def test_51_two_who_resume_at_once_send_once(sandbox: Sandbox) -> None:
 
 def test_52_doubts_are_not_sent_again_by_a_retry(sandbox: Sandbox) -> None:
     job = sent(taken(["lost@sandbox.example", "reject@sandbox.example"], login(sandbox.url)))
-    (answer,) = actions.retry([job.pk])
+    (answer,) = actions.retry_jobs([job.pk])
     assert (answer.verdict, answer.messages) == (Verdict.DONE, 1)
     sent(take_again(job))
     assert sums() == {"in doubt": 1, "refused": 1} and judge(sandbox.books()) == []

@@ -70,7 +70,7 @@ def test_50_answers_that_come_later_than_the_lease_after_a_stop_are_recorded_as_
     job = taken(to, login(sandbox.url))
     with being_sent(job) as sending, sweeping(LEASE):
         calls(sandbox, CONCURRENCY)
-        assert actions.stop([job.pk], by="ann")[0].verdict == decisions.Verdict.DONE
+        assert actions.stop_jobs([job.pk], by="ann")[0].verdict == decisions.Verdict.DONE
         sending.result()
         wait_until(lambda: Job.objects.get(pk=job.pk).status == "LOGGED", "the job is finalised")
     job.refresh_from_db()
@@ -82,7 +82,7 @@ def test_50_answers_that_come_later_than_the_lease_after_a_stop_are_recorded_as_
 def test_50_a_sender_that_dies_after_the_stop_is_missed_when_its_lease_ends(sandbox: Sandbox) -> None:
     job = taken(2, login(sandbox.url))
     claims_some(job, 1)
-    actions.stop([job.pk])
+    actions.stop_jobs([job.pk])
     assert not finalizer.jobs_to_recover(LEASE)
     assert not finalizer.finalise_job(job.pk)
     Job.objects.filter(pk=job.pk).update(heartbeat_at=timezone.now() - LEASE - timedelta(seconds=1))
@@ -100,7 +100,7 @@ def test_50_after_a_stop_the_caster_looks_for_its_next_job_at_once(sandbox: Sand
     after = factories.campaign_with_job(3, of=to, status="DISPATCHED")
     with meanwhile(tasks.send_job, job.pk, job.fence) as sending:
         calls(sandbox, 1)
-        actions.stop([job.pk])
+        actions.stop_jobs([job.pk])
         sending.result()
     after.refresh_from_db()
     assert (after.status, after.mailcaster) == ("ENQUEUED", caster)
@@ -113,7 +113,7 @@ def test_50_after_a_stop_has_committed_no_new_call_is_allowed(sandbox: Sandbox) 
     with being_sent(job) as sending:
         calls(sandbox, 12)
         with nobody_claims(job.vendor):
-            actions.stop([job.pk])
+            actions.stop_jobs([job.pk])
         assert not sending.result().left
     assert sums()["waiting"] > 0 and sums()["in doubt"] == 0
     assert finalizer.finalise_job(job.pk)
@@ -128,7 +128,7 @@ def test_50_what_was_stopped_stays_stopped_however_many_workers_are_started(
     """Postman sent 90 more messages. Doubts are asked about, but not called again."""
     mail = rounds.mail(vendor.url, dedupe=True)
     driver.round("before_done:1")
-    actions.stop([mail.parent.pk, mail.small.pk])
+    actions.stop_jobs([mail.parent.pk, mail.small.pk])
     before = [entry.seq for entry in vendor.books().entries]
     for _ in range(3):
         rounds.an_hour_passes()

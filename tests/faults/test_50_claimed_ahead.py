@@ -41,7 +41,10 @@ def is_claimed_ahead() -> bool:
 
 
 CHANGES: dict[str, tuple[Callable[[Job], object], Callable[[Job], object]]] = {
-    "its campaign is paused": (lambda job: pausing.pause([job.pk], "ann"), lambda job: pausing.resume([job.pk], "ann")),
+    "its campaign is paused": (
+        lambda job: pausing.pause_jobs([job.pk], "ann"),
+        lambda job: pausing.resume_jobs([job.pk], "ann"),
+    ),
     "its vendor is paused": (
         lambda job: Vendor.objects.filter(pk=job.vendor_id).update(paused=True),
         lambda job: Vendor.objects.filter(pk=job.vendor_id).update(paused=False),
@@ -80,7 +83,7 @@ def test_50_what_was_claimed_ahead_waits_until_somebody_resumes(what: str, job: 
 def test_50_after_a_stop_what_was_claimed_ahead_is_not_called(job: Job, sandbox: Sandbox) -> None:
     with being_sent(job) as sending:
         wait_until(is_claimed_ahead, "more is claimed than there are connections", every=0.01)
-        assert actions.stop([job.pk], by="ann")[0].verdict == decisions.Verdict.DONE
+        assert actions.stop_jobs([job.pk], by="ann")[0].verdict == decisions.Verdict.DONE
         assert not result_of(sending, "the sender ends").left
     called = len(sandbox.books().entries)
     assert sums() == {"accepted": called, "waiting": MANY - called} and called < MANY

@@ -60,7 +60,7 @@ def test_p1_a_retry_that_takes_the_doubts_along(vendor: Sandbox, monkeypatch: py
     planted(monkeypatch, actions, "FREE", "AND m.in_doubt_at IS NULL", "")
     planted(monkeypatch, actions, "FREE", "OR m.sent_at IS NULL", "OR m.delivered_at IS NULL")
     planted(monkeypatch, actions, "FREE", "delivered_at = NULL,", "delivered_at = NULL, in_doubt_at = NULL,")
-    assert actions.retry([job.pk])[0].verdict == Verdict.DONE
+    assert actions.retry_jobs([job.pk])[0].verdict == Verdict.DONE
     sent(take_again(job))
     assert "P1" in broken(vendor)
 
@@ -80,7 +80,7 @@ def test_p3_a_job_that_is_logged_while_calls_are_open(sandbox: Sandbox, monkeypa
     planted(monkeypatch, finalizer, "ENDED", finalizer.OPEN, "false")
     with being_sent(job):
         calls(sandbox, 3)
-        assert actions.stop([job.pk])[0].verdict == Verdict.DONE
+        assert actions.stop_jobs([job.pk])[0].verdict == Verdict.DONE
         assert finalizer.finalise_job(job.pk)
         assert "P3" in broken(sandbox, final=False)
         sandbox.kill()  # ends the open calls
@@ -130,7 +130,7 @@ def test_p5_a_sender_that_does_not_look_at_the_job(vendor: Sandbox, monkeypatch:
     job = taken(3, login(vendor.url))
     started = claims.start_job(job.pk, job.fence)
     assert started
-    actions.stop([job.pk])
+    actions.stop_jobs([job.pk])
     planted(monkeypatch, claims, "CLAIM", "AND j.status = 'SENDING'", "")
     planted(monkeypatch, contexts, "READ", "j.status", "'SENDING' AS status")
     monkeypatch.setattr(claims, "start_job", lambda *_: started)

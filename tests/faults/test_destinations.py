@@ -221,7 +221,7 @@ def test_what_a_person_sends_again_is_settled_where_it_was_called_the_second_tim
     by_command(account, places.at("b"))
     enter_the_key(account)
     job = Job.objects.get()
-    actions.settle(
+    actions.settle_doubts(
         Message.objects.filter(in_doubt_at__isnull=False).values_list("pk", flat=True), "resend", "A has it not", "ann"
     )
     Job.objects.filter(pk=job.pk).update(status="DISPATCHED")
@@ -262,10 +262,10 @@ def test_where_an_earlier_call_was_asked_about_says_nothing_of_the_next_one(plac
     doubts = Message.objects.filter(in_doubt_at__isnull=False)
     doubts.update(asked_destination=0)  # as each look-up does
     ids = list(doubts.values_list("pk", flat=True))
-    actions.settle(ids, "failed", "A has it not", "ann")
+    actions.settle_doubts(ids, "failed", "A has it not", "ann")
     move_by_command(account, places)
     job = Job.objects.get()
-    assert actions.retry([job.pk])[0].messages == len(ids)
+    assert actions.retry_jobs([job.pk])[0].messages == len(ids)
     assert sent(take_again(job)).accepted == MANY
     assert len(places.of("b", "one")) == len(ids) and broken() == []
 

@@ -213,7 +213,7 @@ def test_a_row_of_equal_refusals_pauses_the_campaign_of_its_sponsor_alone(
     assert why.endswith("then resume") and "Velma" not in why
     nothing_stands(shared_login)
     rules.knows = True
-    pausing.resume([theirs.pk], by="anton")
+    pausing.resume_jobs([theirs.pk], by="anton")
     theirs = sent(take_again(theirs))
     assert (theirs.refused, theirs.accepted) == (0, 300)
     assert not [check for check in audit.ask_all_questions() if not check.is_kept]
@@ -329,7 +329,7 @@ def test_whoever_resumes_gets_past_what_was_refused_before(
     sending.send_claimed_job(job.pk, job.fence)
     assert finalizer.finalise_job(job.pk)
     wait_until(lambda: waits_paused(job), "his campaign is paused, and his messages wait")
-    pausing.resume([job.pk], by="anton")
+    pausing.resume_jobs([job.pk], by="anton")
     job = refused_all(take_again(job))
     wait_until(lambda: run_sweep(LEASE) and not SponsorRefusalRun.objects.exists(), "the run is looked at")
     job.refresh_from_db()
@@ -360,7 +360,7 @@ def test_a_sender_that_the_vendor_does_not_take_pauses_its_campaign_alone(
     mine = sent(mine)
     assert (mine.refused, mine.accepted) == (0, 300)
     rules.unverified = frozenset()
-    pausing.resume([theirs.pk], by="anton")
+    pausing.resume_jobs([theirs.pk], by="anton")
     theirs = sent(take_again(theirs))
     assert (theirs.refused, theirs.accepted) == (0, 300), "nobody was refused for it"
     assert not [check for check in audit.ask_all_questions() if not check.is_kept]
@@ -376,7 +376,7 @@ def test_all_campaigns_of_a_refused_sender_are_resumed_together(
     Campaign.objects.filter(pk__in=[job.campaign_id for job in jobs]).update(identity=sender)
     for job in jobs:
         assert sending.send_claimed_job(job.pk, job.fence).left
-    pausing.pause([hers.pk], by="velma")
+    pausing.pause_jobs([hers.pk], by="velma")
     paused = Campaign.objects.filter(paused_at__isnull=False)
     assert paused.count() == 5
     with pytest.raises(CommandError, match="there is no sender identity 'offers'"):

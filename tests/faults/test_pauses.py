@@ -53,7 +53,7 @@ def test_a_kill_lets_nobody_behind_the_first_n_be_called_and_loses_nobody(
     until_quiet(driver)
     assert called(mail, vendor) == set(range(FIRST))
     for _ in range(2):  # the second one changes nothing
-        pausing.resume([mail.parent.pk], "ann")
+        pausing.resume_jobs([mail.parent.pk], "ann")
     rounds.finish(mail, driver)
     assert judge(vendor.books()) == [] and sums().total() == 23
 
@@ -65,10 +65,10 @@ def test_what_is_paused_after_a_kill_is_finished_and_called_no_more_until_it_is_
     vendor.settings(dedupe=True)
     mail = rounds.mail(vendor.url, **stories.VENDORS["deduplicates"])
     assert driver.round(point)["end"] == "killed"
-    pausing.pause([mail.parent.pk], "ann")
+    pausing.pause_jobs([mail.parent.pk], "ann")
     before = called(mail, vendor)
     until_quiet(driver)
     assert called(mail, vendor) == before
-    pausing.resume([mail.parent.pk], "ann")
+    pausing.resume_jobs([mail.parent.pk], "ann")
     rounds.finish(mail, driver)
     assert judge(vendor.books()) == [] and sums().total() == 23

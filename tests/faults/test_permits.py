@@ -26,7 +26,7 @@ def test_a_grant_that_is_cancelled_reopens_what_another_sender_closed_for_a_minu
     assert sending.send_claimed_job(second.pk, second.fence).left
     account.refresh_from_db()
     assert account.rate_limited_until and account.rate_limited_until > timezone.now()
-    actions.stop([first.pk])
+    actions.stop_jobs([first.pk])
     driver.wake(frozen["pid"])  # claims nothing, and cancels its permits
     account.refresh_from_db()
     assert account.rate_limited_until is None

@@ -127,7 +127,7 @@ def test_numbers_that_have_changed_since_are_shown_anew_and_nothing_is_done(
         restore(name)
         page = operator.get(PAGE)
         assert "The record of calls is not complete" in text(page) and "27 messages will be in doubt" in text(page)
-        actions.stop([jobs[1].pk], Actor("ann"))
+        actions.stop_jobs([jobs[1].pk], Actor("ann"))
         stale = operator.post(PAGE, form(page, "power failed"))
         assert "The numbers have changed" in text(stale) and "20 messages will be in doubt" in text(stale)
         assert 'value="power failed"' in stale.content.decode(), "nobody types it twice"

@@ -245,11 +245,11 @@ def test_nothing_goes_to_a_vendor_that_may_not_have_it(obstacle: str, two: tuple
 def test_what_is_stopped_or_paused_does_not_move(two: tuple[Sandbox, Sandbox]) -> None:
     first, second = (login(one) for one in two)
     stopped, paused = (campaign(route(first, second), first) for _ in range(2))
-    actions.stop([stopped.pk], ANN)
-    pausing.pause([paused.pk], ANN, "wait")
+    actions.stop_jobs([stopped.pk], ANN)
+    pausing.pause_jobs([paused.pk], ANN, "wait")
     close(first)
     assert moving.reroute_due().messages == 0
-    pausing.resume([paused.pk], ANN)
+    pausing.resume_jobs([paused.pk], ANN)
     assert moving.reroute_due().messages == 20
 
 
@@ -362,10 +362,10 @@ def moved_whole(first: Credential, second: Credential) -> Job:
 def test_a_resume_asks_for_the_vendors_that_will_be_called(of_first: bool, two: Two) -> None:
     first, second = (login(one) for one in two)
     parent = moved_whole(first, second)
-    pausing.pause([parent.pk], ANN, "wait")
+    pausing.pause_jobs([parent.pk], ANN, "wait")
     gone = first if of_first else second
     Entitlement.objects.filter(sponsor=parent.sponsor, vendor=gone.vendor).delete()
-    [answer] = pausing.resume([parent.pk], ANN)
+    [answer] = pausing.resume_jobs([parent.pk], ANN)
     assert answer.verdict == ("done" if of_first else "busy"), answer
 
 
@@ -381,7 +381,7 @@ def test_a_retry_asks_for_the_vendors_that_will_be_called(of_first: bool, two: T
     assert finalizer.finish_parent(parent.pk)
     gone = first if of_first else second
     Entitlement.objects.filter(sponsor=parent.sponsor, vendor=gone.vendor).delete()
-    [answer] = actions.retry([parent.pk])
+    [answer] = actions.retry_jobs([parent.pk])
     assert answer.verdict == ("done" if of_first else "busy"), answer
     child.refresh_from_db()
     assert child.refused == (0 if of_first else 8)

@@ -66,10 +66,10 @@ def everything(program: Program, vendor) -> Everything:
             "topic": Topic.objects.create(sponsor=program.sponsor, name=TOPIC, title=TOPIC).name,
             "file_id": file.json()["id"],
             "session_id": sent.json()["id"],
-            "message_id": public_ids.name("msg", job.first_message),
-            "webhook_id": public_ids.name("whk", hook.pk),
+            "message_id": public_ids.id_of_number("msg", job.first_message),
+            "webhook_id": public_ids.id_of_number("whk", hook.pk),
             "event_id": f"evt_{call.event.hex}",
             "vendor": vendor.slug,
-            "answer_id": public_ids.name("ans", answer.pk),
+            "answer_id": public_ids.id_of_number("ans", answer.pk),
         }
     )

@@ -22,8 +22,8 @@ PROBLEM = "application/problem+json"
 
 def forget() -> None:
     """What this process has read of keys and vendors: a test's rows come and go faster than a second."""
-    keyring.forget()
-    vendor_cache.forget()
+    keyring.forget_callers()
+    vendor_cache.forget_vendors()
     known_vendors.forget_all()
     counts.forget_counts()
     forecasts.forget_queues()
@@ -41,7 +41,7 @@ def api_vendor(**fields: Any) -> Any:
     """A vendor that the API can use: with one credential."""
     vendor = factories.vendor(**{"settings": {"url": "http://127.0.0.1:9/letters"}, **fields})
     factories.credential(vendor, "default")
-    vendor_cache.forget()
+    vendor_cache.forget_vendors()
     return vendor
 
 
@@ -57,7 +57,7 @@ class Program:
         self, sponsor: Sponsor | None = None, kind: str = "live", scopes: tuple[str, ...] = ALL, **more: Any
     ) -> None:
         self.sponsor = sponsor or factories.sponsor()
-        self.key, self.token = keys.create(self.sponsor, kind, scopes, **more)
+        self.key, self.token = keys.create_key(self.sponsor, kind, scopes, **more)
         self.client = Client(headers={"Authorization": f"Bearer {self.token}"})
 
     def send(self, body: Any, key: str | None = "", path: str = "/api/v1/messages") -> Any:

@@ -23,7 +23,7 @@ def program() -> Program:
 
 def demand(program: Program, above: int | None) -> None:
     Sponsor.objects.filter(pk=program.sponsor.pk).update(approval_above=above)
-    vendor_cache.forget()
+    vendor_cache.forget_vendors()
 
 
 def send(program: Program, number: int, **members: Any) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def test_a_request_above_the_number_waits_and_its_key_cannot_let_it_go(program: 
     bob = User.objects.create_user("bob")
     bob.groups.add(Group.objects.get(name="campaign approver"))
     program.sponsor.users.add(bob)
-    approving.decide(row.campaign_id, "approved", bob)
+    approving.decide_approval(row.campaign_id, "approved", bob)
     session = program.get(links["self"]).json()
     said = (session["status"], session["approval"]["state"], session["approval"]["by"])
     assert said == ("paused", "approved", "bob") and "stays paused" not in session["paused"]
@@ -62,7 +62,7 @@ def test_a_refused_session_is_stopped_and_says_why(program: Program) -> None:
     demand(program, 0)
     links = send(program, 1)["links"]
     boss = User.objects.create_superuser("boss")
-    approving.decide(Approval.objects.get().campaign_id, "refused", boss, "not today")
+    approving.decide_approval(Approval.objects.get().campaign_id, "refused", boss, "not today")
     session = program.get(links["self"]).json()
     assert (session["status"], session["approval"]["remark"]) == ("stopped", "not today")
     problem(program.post(session["links"]["retry"]), "state-conflict", 409)
@@ -114,4 +114,4 @@ def test_who_has_made_a_key_does_not_approve_what_it_asks_for(program: Program) 
     row = Approval.objects.get()
     assert (row.asked_kind, row.asked_user) == ("key", ann.pk)
     with pytest.raises(approving.CannotDecide, match="ann has asked for it"):
-        approving.decide(row.campaign_id, "approved", ann)
+        approving.decide_approval(row.campaign_id, "approved", ann)

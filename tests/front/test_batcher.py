@@ -29,7 +29,7 @@ def asked(batcher, *items):
 
     def ask(item, answer):
         try:
-            answer.append(batcher.ask(item))
+            answer.append(batcher.serve_in_batch(item))
         except ValueError as error:
             answer.append(error)
 
@@ -46,7 +46,7 @@ def waiting(batcher, number):
 def test_one_alone_waits_for_nobody():
     server = Server()
     server.open.set()
-    assert [Batcher(server.serve).ask(number) for number in (1, 2)] == [10, 20]
+    assert [Batcher(server.serve).serve_in_batch(number) for number in (1, 2)] == [10, 20]
     assert server.batches == [[1], [2]]
 
 
@@ -61,7 +61,7 @@ def test_those_who_come_meanwhile_are_served_together_at_most_so_many_at_once():
     joined(*first, *others)
     assert first_answers == [[10]] and answers == [[number * 10] for number in range(2, 12)]
     assert [len(batch) for batch in server.batches] == [1, 4, 4, 2]
-    assert batcher.ask(7) == 70, "the round is free again"
+    assert batcher.serve_in_batch(7) == 70, "the round is free again"
 
 
 def test_who_comes_back_at_once_is_served_with_those_who_waited(monkeypatch):
@@ -117,4 +117,4 @@ def test_who_serves_and_fails_fails_for_all_and_the_next_are_served():
     batcher = Batcher(fail)
     for _ in range(2):
         with pytest.raises(ValueError, match="no"):
-            batcher.ask(1)
+            batcher.serve_in_batch(1)

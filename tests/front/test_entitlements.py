@@ -19,13 +19,13 @@ RELAY = {"host": "relay.example"}
 
 def withdraw(program: Program, vendor: Any) -> None:
     Entitlement.objects.filter(sponsor=program.sponsor, vendor=vendor).delete()
-    vendor_cache.forget()
+    vendor_cache.forget_vendors()
 
 
 def identity(program: Program, name: str, **fields: Any) -> Identity:
     address = f"{name}@velma.example"
     made = Identity.objects.create(sponsor=program.sponsor, name=name, from_address=address, **fields)
-    vendor_cache.forget()
+    vendor_cache.forget_vendors()
     return made
 
 
@@ -66,15 +66,15 @@ def test_a_sponsor_sends_over_the_credential_that_it_may_use() -> None:
     brand = factories.credential(vendor, "brand", paused=True, paused_reason="the bill of the brand")
     withdraw(ours, vendor)
     Entitlement.objects.create(sponsor=ours.sponsor, vendor=vendor, credential=brand)
-    vendor_cache.forget()
+    vendor_cache.forget_vendors()
     assert "credential paused" in problem(ours.send(letter(vendor)), "vendor-paused", 503)["detail"]
     type(vendor).objects.filter(pk=vendor.pk).update(owner=ours.sponsor)
-    vendor_cache.forget()
+    vendor_cache.forget_vendors()
     assert "the bill of the brand" in problem(ours.send(letter(vendor)), "vendor-paused", 503)["detail"]
     assert campaign(theirs.send(letter(vendor))).credential.name == "default"
     assert [one["paused"] for one in theirs.get("services").json()["data"]] == [None]
     type(brand).objects.filter(pk=brand.pk).update(paused=False)
-    vendor_cache.forget()
+    vendor_cache.forget_vendors()
     assert campaign(ours.send(letter(vendor))).credential == brand
 
 
@@ -111,7 +111,7 @@ def test_the_identity_that_is_called_as_the_vendor_goes_before_the_default_at_bo
     )
     assert campaign(program.send(letter(relay, identity="main"))).identity == main
     Identity.objects.filter(pk=named.pk).update(enabled=False)
-    vendor_cache.forget()
+    vendor_cache.forget_vendors()
     assert (
         campaign(program.send(letter(relay))).identity
         == main

@@ -158,8 +158,8 @@ def test_requests_that_send_are_counted_once_whether_they_are_good_or_bad():
 
 def test_of_requests_that_are_served_together_as_many_pass_as_the_key_has_left():
     key = Program(requests_per_minute=5).key
-    assert [rate_limits.take(key.pk, 5, requests) for requests in (3, 4, 1)] == [3, 2, 0]
-    assert rate_limits.take(key.pk, 0, 1000) == 1000, "0 is no limit"
+    assert [rate_limits.take_requests(key.pk, 5, requests) for requests in (3, 4, 1)] == [3, 2, 0]
+    assert rate_limits.take_requests(key.pk, 0, 1000) == 1000, "0 is no limit"
 
 
 def test_a_key_that_asked_too_often_is_turned_away_at_the_door_for_a_moment(monkeypatch):
@@ -167,7 +167,7 @@ def test_a_key_that_asked_too_often_is_turned_away_at_the_door_for_a_moment(monk
     for key, moment in ((long, 600), (short, 0.01)):
         monkeypatch.setattr(rate_limits, "MOMENT", moment)
         assert _let_in(key.pk, 1)
-        assert [rate_limits.take(key.pk, 1, 1) for _ in range(2)] == [1, 0]
+        assert [rate_limits.take_requests(key.pk, 1, 1) for _ in range(2)] == [1, 0]
     assert not _let_in(long.pk, 1)
     assert _let_in(long.pk, 100), "its limit was raised"
     wait_until(lambda: _let_in(short.pk, 1), "the moment is over")
@@ -175,7 +175,7 @@ def test_a_key_that_asked_too_often_is_turned_away_at_the_door_for_a_moment(monk
 
 def _let_in(key_id, per_minute):
     try:
-        rate_limits.precheck(key_id, per_minute)
+        rate_limits.precheck_rate(key_id, per_minute)
     except Problem:
         return False
     return True
@@ -197,10 +197,10 @@ def test_the_command_lists_without_secrets_and_names_what_is_wrong():
 def test_tokens_that_are_no_keys_do_not_push_keys_out_of_the_front(monkeypatch):
     monkeypatch.setattr(keys, "MOST_KNOWN", 4)
     alpha, beta, known = Program(), Program(), keys.Keyring()
-    assert known.find(alpha.token) and known.find(beta.token)
+    assert known.find_caller(alpha.token) and known.find_caller(beta.token)
     for number in range(9):
-        assert known.find(f"mh_live_{number}") is None
-    assert known.owner(alpha.token) == alpha.sponsor.pk and known.owner(beta.token) == beta.sponsor.pk
+        assert known.find_caller(f"mh_live_{number}") is None
+    assert known.cached_owner(alpha.token) == alpha.sponsor.pk and known.cached_owner(beta.token) == beta.sponsor.pk
     for _ in range(3):
-        assert known.find(Program().token)
-    assert known.owner(alpha.token) is None, "so many keys are not remembered, either"
+        assert known.find_caller(Program().token)
+    assert known.cached_owner(alpha.token) is None, "so many keys are not remembered, either"

@@ -24,7 +24,7 @@ def add(program: Program, content: dict[str, Any]) -> Any:
 
 def allow(right: Urgent) -> None:
     Entitlement.objects.update(urgent=right)
-    vendor_cache.forget()
+    vendor_cache.forget_vendors()
 
 
 def test_a_single_letter_is_urgent_and_a_list_is_bulk_unless_they_say_otherwise() -> None:

@@ -30,7 +30,7 @@ FIGURES = re.compile(r"(?:msg|whk|sup|inb|cal)_\d")
 
 
 def service(program, vendor):
-    vendor_cache.forget()
+    vendor_cache.forget_vendors()
     forecasts.forget_queues()
     return next(one for one in program.get("/api/v1/services").json()["data"] if one["slug"] == vendor.slug)
 
@@ -148,7 +148,7 @@ def test_pages_follow_each_other_by_new_cursors_and_by_those_of_versions_before(
         page = program.get(link).json()
         seen += [one["id"] for one in page["data"]]
         link = page["links"]["next"]
-    assert seen == [public_ids.name("msg", first + n) for n in range(5)]
+    assert seen == [public_ids.id_of_number("msg", first + n) for n in range(5)]
     old = program.get(f"{here}&cursor=msg_{first + 1}").json()
     assert [one["id"] for one in old["data"]] == seen[2:4]
     assert program.get(f"/api/v1/messages/msg_{first}").json()["id"] == seen[0]
@@ -164,26 +164,28 @@ def test_ids_of_a_result_that_a_version_before_has_stored_name_the_same_events()
     rows = reader.messages_from_rows(session, job)
     old = [row | {"id": f"msg_{job.first_message}"} for row in rows]
     named = [list(events._message_events(session, one)) for one in (rows, old)]
-    assert named[0] == named[1] and named[0][0][2]["id"] == public_ids.name("msg", job.first_message)
+    assert named[0] == named[1] and named[0][0][2]["id"] == public_ids.id_of_number("msg", job.first_message)
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, 4711, 2**48, 2**63 - 1])
 def test_an_id_leads_back_to_its_row_and_to_none_of_another_kind(number):
-    ids = [public_ids.name(kind, number) for kind in ("msg", "whk", "sup", "inb", "cal")]
-    assert [public_ids.number(one[:3], one) for one in ids] == [number] * 5
+    ids = [public_ids.id_of_number(kind, number) for kind in ("msg", "whk", "sup", "inb", "cal")]
+    assert [public_ids.number_of_id(one[:3], one) for one in ids] == [number] * 5
     assert len({one[4:] for one in ids}) == 5
-    assert public_ids.number("whk", ids[0]) is None and public_ids.number("msg", ids[0].upper()) is None
-    assert all(public_ids.number("msg", text) is None for text in ("msg_", "msg_abc", "msg_-1", f"{ids[0]}a", "x"))
+    assert public_ids.number_of_id("whk", ids[0]) is None and public_ids.number_of_id("msg", ids[0].upper()) is None
+    assert all(
+        public_ids.number_of_id("msg", text) is None for text in ("msg_", "msg_abc", "msg_-1", f"{ids[0]}a", "x")
+    )
 
 
 def test_ids_of_neighbours_have_nothing_in_common_and_survive_a_new_key_of_tokens():
-    before = [public_ids.name("msg", number) for number in range(2000)]
+    before = [public_ids.id_of_number("msg", number) for number in range(2000)]
     assert len(set(before)) == 2000
     shifts = {len([1 for a, b in zip(x, y, strict=True) if a == b]) for x, y in pairwise(before)}
     assert max(shifts) < 14
-    token_keys.add()
+    token_keys.add_key()
     token_keys.known.forget_value()
-    assert [public_ids.name("msg", number) for number in range(2000)] == before
+    assert [public_ids.id_of_number("msg", number) for number in range(2000)] == before
 
 
 def test_a_foreign_id_is_answered_like_none():

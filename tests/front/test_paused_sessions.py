@@ -105,6 +105,6 @@ def test_nobody_elses_session_can_be_paused_nor_without_the_right_to(program: Pr
 
 def test_what_an_operator_pauses_a_program_sees(program: Program) -> None:
     links = send(program)
-    pausing.pause([Job.objects.get().pk], Actor("ann"), "the picture is missing")
+    pausing.pause_jobs([Job.objects.get().pk], Actor("ann"), "the picture is missing")
     seen = program.get(links["self"]).json()
     assert (seen["status"], seen["paused"], seen["counts"]["waiting"]) == ("paused", "the picture is missing", 5)

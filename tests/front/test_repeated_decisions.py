@@ -97,7 +97,7 @@ def test_a_pause_and_a_stop_hold_with_and_without_a_revision_but_not_on_an_old_o
 
 def test_a_command_takes_the_revision_and_decides_about_what_it_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     first = First()
-    pausing.pause([first.job.pk], "ann")
+    pausing.pause_jobs([first.job.pk], "ann")
     seen = str(first.session()["revision"])
     assert f'"revision":{seen},' in manage("list_jobs", "--json")
     manage("resume_job", str(first.job.pk), "--revision", seen)
@@ -109,10 +109,10 @@ def test_a_command_takes_the_revision_and_decides_about_what_it_counted(monkeypa
     assert first.waits()
 
     def meanwhile(*_: Any) -> None:
-        pausing.resume([first.job.pk], "bob")
-        pausing.pause([first.job.pk], "bob", "a wrong link")
+        pausing.resume_jobs([first.job.pk], "bob")
+        pausing.pause_jobs([first.job.pk], "bob", "a wrong link")
 
-    monkeypatch.setattr("campaigns.operations.job_commands.confirm", meanwhile)
+    monkeypatch.setattr("campaigns.operations.job_commands.confirm_at_terminal", meanwhile)
     with pytest.raises(CommandError, match="look again"):
         manage("resume_job", "--vendor", first.job.vendor.slug)
     assert first.session()["paused"] == "a wrong link"
@@ -120,7 +120,7 @@ def test_a_command_takes_the_revision_and_decides_about_what_it_counted(monkeypa
 
 def test_a_page_of_the_admin_that_is_posted_again_lets_nobody_go(admin_client: Client) -> None:
     first = First()
-    pausing.pause([first.job.pk], "ann")
+    pausing.pause_jobs([first.job.pk], "ann")
     shown = f"{first.job.pk}:{first.session()['revision']}"
     body = {"action": "resume", "confirmed": "Y", "shown": [shown], "_selected_action": [first.job.pk]}
     admin_client.post("/admin/campaigns/job/", body)

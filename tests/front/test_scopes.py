@@ -138,7 +138,7 @@ def owned() -> Owned:
         answer = program.send(letter(vendor, [f"{name}-{number}@sandbox.example" for number in range(3)]))
         assert answer.status_code == 202, answer.content
         sessions[name] = Session.objects.filter(sponsor=program.sponsor).latest("created_at")
-    pausing.pause([Job.objects.get(session=sessions["paused"]).pk], Actor("ann"), "the picture is missing")
+    pausing.pause_jobs([Job.objects.get(session=sessions["paused"]).pk], Actor("ann"), "the picture is missing")
     end(Job.objects.get(session=sessions["failed"]), [accepted(), refused(), refused()])
     of = {"pause": "waiting", "stop": "waiting", "resume": "paused", "retry": "failed"}
     for verb, name in of.items():

@@ -182,7 +182,7 @@ def test_turns_go_round_among_those_who_wait():
         turns, order = Turns(1, 1, 10, "too many"), []
 
         async def ask(who):
-            async with turns.turn(who):
+            async with turns.take_turn(who):
                 order.append(who)
                 await asyncio.sleep(0)
 
@@ -198,7 +198,7 @@ def test_a_client_that_goes_away_leaves_its_place_and_a_line_has_an_end():
         first = asyncio.Event()
 
         async def ask(who, until=None):
-            async with turns.turn(who):
+            async with turns.take_turn(who):
                 if until:
                     await until.wait()
                 return who
@@ -255,10 +255,10 @@ def test_a_page_says_whose_a_session_is():
     sponsor = factories.sponsor()
     sponsor.users.add(ann)
     sessions = Sessions()
-    sessions.remember("k1", ann)
-    sessions.remember("k2", root)
-    assert (sessions.find("k1"), sessions.find("k2")) == (sponsor.pk, f"user {root.pk}")
-    assert sessions.find("k3") == "stranger"
+    sessions.remember_user("k1", ann)
+    sessions.remember_user("k2", root)
+    assert (sessions.find_user("k1"), sessions.find_user("k2")) == (sponsor.pk, f"user {root.pk}")
+    assert sessions.find_user("k3") == "stranger"
 
 
 def session_of(running):
@@ -328,7 +328,7 @@ def test_a_process_that_dies_amid_a_letter_is_a_problem_that_says_try_again(path
     with rendering_elsewhere(monkeypatch) as by:
         program.send(heavies(vendor), path=DRY)
         os.kill(by._process.pid, signal.SIGKILL)
-        wait_until(lambda: not by._process.lives, "it is dead")
+        wait_until(lambda: not by._process.is_alive, "it is dead")
         answer = program.send(heavies(vendor), path=path)
     found = problem(answer, "busy", 503)
     assert "try again" in found["detail"] and int(answer.headers["Retry-After"]) > 0
@@ -344,7 +344,7 @@ def test_a_page_says_so_too(monkeypatch, client):
     with rendering_elsewhere(monkeypatch) as by:
         assert client.post("/templates/new/", form).status_code == 200
         os.kill(by._process.pid, signal.SIGKILL)
-        wait_until(lambda: not by._process.lives, "it is dead")
+        wait_until(lambda: not by._process.is_alive, "it is dead")
         answer = client.post("/templates/new/", form)
     assert answer.status_code == 503 and int(answer.headers["Retry-After"]) > 0
 
@@ -365,12 +365,12 @@ def test_what_is_dear_never_gives_way_for_longer_than_it_has_computed(monkeypatc
     """However many cheap requests come, one after the other without an end."""
     way, began = Way(), time.thread_time()
     monkeypatch.setattr(shares, "_clear", way)
-    with shares.answering(shares.DEAR):
+    with shares.mark_answering(shares.DEAR):
         while len(way.waited) < 50:
             shares.give_way()
     assert 0 < sum(way.waited) <= time.thread_time() - began
     assert max(way.waited) <= shares.PATIENCE
-    with shares.answering(shares.CHEAP):
+    with shares.mark_answering(shares.CHEAP):
         for _ in range(1_000):
             shares.give_way()
     assert len(way.waited) == 50, "a cheap one gives way to nobody"

@@ -82,7 +82,7 @@ def by_the_program(large: Large) -> None:
 
 
 def by_an_operator(large: Large) -> None:
-    actions.stop([large.top.pk], Actor("ann"))
+    actions.stop_jobs([large.top.pk], Actor("ann"))
 
 
 def by_the_command(large: Large) -> None:
@@ -150,7 +150,7 @@ def test_a_child_that_is_sent_again_alone_opens_it_until_that_is_logged(large: L
         large.answered(child, accepted(), refused())
     by_the_program(large)
     large.swept()
-    assert actions.retry([large.cut[0].pk])[0].messages == 1
+    assert actions.retry_jobs([large.cut[0].pk])[0].messages == 1
     assert statuses(large.top) == ["P_ASSIGNED"] and not large.session()["finished"]
     large.sent(large.cut[0])
     large.swept()

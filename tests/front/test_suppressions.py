@@ -140,7 +140,7 @@ def test_whose_end_or_beginning_is_that_of_all_times_is_shown_in_every_zone(admi
 
 
 @pytest.mark.parametrize("read", [
-    filters.moment,
+    filters.parse_moment,
     lambda text: suppression_file.read_time(text, "until"),
     lambda text: storage.parse_moment(text, "--at"),
 ])  # fmt: skip

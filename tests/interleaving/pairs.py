@@ -131,7 +131,7 @@ def to_the_end(state: State, thread: VerbThread) -> None:
     """The sweep comes by, casters take what waits, senders send it; doubts are looked up; who stopped resumes."""
     _round_by_round(state, thread)
     for job in Job.objects.filter(parent=None):
-        actions.retry([job.pk])
+        actions.retry_jobs([job.pk])
     _round_by_round(state, thread)
     for session_id in writer.left_behind():
         writer.write_result(session_id)
@@ -140,7 +140,7 @@ def to_the_end(state: State, thread: VerbThread) -> None:
 def _round_by_round(state: State, thread: VerbThread) -> None:
     for _ in range(ROUNDS):
         Vendor.objects.filter(paused=True).update(paused=False)
-        pausing.resume(list(Job.objects.filter(paused_at__isnull=False).values_list("pk", flat=True)), "ann")
+        pausing.resume_jobs(list(Job.objects.filter(paused_at__isnull=False).values_list("pk", flat=True)), "ann")
         Job.objects.filter(not_before__isnull=False).update(not_before=None)
         finalizer.merge_answers(NEVER)
         sweep.run_sweep(NEVER)

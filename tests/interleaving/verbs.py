@@ -218,47 +218,47 @@ def consume(state: State, thread: VerbThread) -> Any:
 
 @verb("ready queued logged drained " + CHILD, stops=lambda state: state.top)
 def stop(state: State, thread: VerbThread) -> Any:
-    return actions.stop([state.top], ANN)
+    return actions.stop_jobs([state.top], ANN)
 
 
 @verb("assigning dispatched enqueued sending halfway")
 def pause_campaign(state: State, thread: VerbThread) -> Any:
-    return pausing.pause([state.top], ANN)
+    return pausing.pause_jobs([state.top], ANN)
 
 
 @verb("assigning dispatched enqueued sending halfway")
 def resume_campaign(state: State, thread: VerbThread) -> Any:
-    return pausing.resume([state.top], ANN)
+    return pausing.resume_jobs([state.top], ANN)
 
 
 @verb(CHILD, stops=lambda state: state.leaf)
 def stop_child(state: State, thread: VerbThread) -> Any:
-    return actions.stop([state.leaf], ANN)
+    return actions.stop_jobs([state.leaf], ANN)
 
 
 @verb("sent " + ENDED, frees=True)
 def retry(state: State, thread: VerbThread) -> Any:
-    return actions.retry([state.top], by=ANN)
+    return actions.retry_jobs([state.top], by=ANN)
 
 
 @verb("sent finished halfway", frees=True)
 def retry_child(state: State, thread: VerbThread) -> Any:
-    return actions.retry([state.leaf], by=ANN, expired=True)
+    return actions.retry_jobs([state.leaf], by=ANN, expired=True)
 
 
 @verb(ENDED)
 def resolve_sent(state: State, thread: VerbThread) -> Any:
-    return actions.settle([state.doubt], "sent", "seen at the vendor", "ann")
+    return actions.settle_doubts([state.doubt], "sent", "seen at the vendor", "ann")
 
 
 @verb(ENDED)
 def resolve_failed(state: State, thread: VerbThread) -> Any:
-    return actions.settle([state.doubt], "failed", "given up", "ann")
+    return actions.settle_doubts([state.doubt], "failed", "given up", "ann")
 
 
 @verb(ENDED, frees=True)
 def resend(state: State, thread: VerbThread) -> Any:
-    return actions.settle([state.doubt], "resend", "not there", "ann")
+    return actions.settle_doubts([state.doubt], "resend", "not there", "ann")
 
 
 @verb(ENDED, frees=True)

@@ -37,7 +37,7 @@ def login(**fields: Any) -> Credential:
 
 
 def estimated(of: Credential, body: str, fields: list[dict[str, Any]], links: Any = None) -> estimates.Estimate:
-    content = templates.compile("", body, False, given={"unsubscribe_url": "x"} if links else {})
+    content = templates.compile_templates("", body, False, given={"unsubscribe_url": "x"} if links else {})
     recipients = [(f"+4915112{number:06}", one) for number, one in enumerate(fields)]
     found = estimates.estimate_recipients(of, Campaign(), content, links, recipients, len(recipients))
     assert found
@@ -69,13 +69,15 @@ def test_what_takes_too_long_is_estimated_from_what_was_made(monkeypatch: Any) -
 
 def test_a_vendor_that_counts_messages_needs_no_letter() -> None:
     of = factories.credential(factories.vendor(settings={"url": "http://127.0.0.1:9/letters"}))
-    found = estimates.estimate_recipients(of, Campaign(), templates.compile("", "x", False), None, iter(()), 1_000_000)
+    found = estimates.estimate_recipients(
+        of, Campaign(), templates.compile_templates("", "x", False), None, iter(()), 1_000_000
+    )
     assert (found.units, found.is_exact) == (1_000_000, True) and found.amount is None
 
 
 def test_files_that_the_vendor_counts_are_not_looked_at_and_the_sentence_says_so() -> None:
     of = factories.credential(factories.vendor(adapter="smtp", settings={"host": "127.0.0.1", "tls": "none"}))
-    content = templates.compile("Hello", "x" * 2500, False)
+    content = templates.compile_templates("Hello", "x" * 2500, False)
     for size, units, exact in ((0, 1, True), (1, 3, False)):
         Vendor.objects.filter(pk=of.vendor_id).update(settings=of.vendor.settings | {"unit_kb": size})
         of.refresh_from_db()

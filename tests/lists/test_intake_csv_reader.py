@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from campaigns.lists.intake import BadInput, RowError, Table, check_table
 from campaigns.texts import templates
-from campaigns.texts.formulas import shown_text
+from campaigns.texts.formulas import text_of_formula
 from campaigns.texts.given_texts import given_value
 
-PLAIN = templates.compile("Hello", "Dear {{ name }}", html=False)
-BARE = templates.compile("Hello", "Good day", html=False)
+PLAIN = templates.compile_templates("Hello", "Dear {{ name }}", html=False)
+BARE = templates.compile_templates("Hello", "Good day", html=False)
 
 
 def problems(data: bytes | str, content: templates.Content = PLAIN, channel: str = "email") -> list[RowError]:
@@ -35,7 +35,7 @@ def file(data: bytes | str) -> io.BytesIO:
 
 
 def shown(cell: str) -> str:
-    return given_value(shown_text(given_value(cell)))
+    return given_value(text_of_formula(given_value(cell)))
 
 
 cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
@@ -60,7 +60,7 @@ def test_quoted_line_breaks_blank_rows_and_old_line_ends_are_counted_as_a_spread
 
 
 def test_the_first_column_is_a_field_too_if_the_template_calls_it_by_its_name() -> None:
-    content = templates.compile("Hello", "{{ email }} is {{ recipient }}", html=False)
+    content = templates.compile_templates("Hello", "{{ email }} is {{ recipient }}", html=False)
     assert stored("email\nAnn@SANDBOX.example\n", content) == [
         ("Ann@sandbox.example", {"email": "Ann@SANDBOX.example"})
     ]
@@ -129,7 +129,7 @@ def test_what_is_wrong_with_a_file_is_said_with_its_row(data: bytes, message: st
 )  # fmt: skip
 def test_a_formula_of_nothing_but_a_text_is_the_text(cell: str, name: str) -> None:
     """Programs write ="01067" into CSV, so that a spreadsheet shows the zero; Excel and LibreOffice show the text."""
-    wanted = templates.compile("Hello", "Dear {{ name|default('-', true) }}", html=False)
+    wanted = templates.compile_templates("Hello", "Dear {{ name|default('-', true) }}", html=False)
     [(_, fields)] = stored(f'email,"=""name"""\nann@sandbox.example,{cell}\n', wanted)
     assert fields["name"] == name
 
@@ -176,13 +176,13 @@ def test_an_endless_line_is_not_read_into_memory() -> None:
 
 
 def test_no_cell_smuggles_a_line_into_the_subject() -> None:
-    content = templates.compile("Hello {{ name }}", "Good day", html=False)
+    content = templates.compile_templates("Hello {{ name }}", "Good day", html=False)
     (problem,) = problems('email,name\nann@sandbox.example,"Ann\r\nBcc: all@sandbox.example"\n', content)
     assert str(problem) == "row 2: 'name' has a line break, and the subject shows it"
 
 
 def test_a_template_that_fails_for_one_row_is_found_before_anything_is_stored() -> None:
-    content = templates.compile("Hello", "{{ amount|float|round(1)|abs }}{{ name|trim|abs }}", html=False)
+    content = templates.compile_templates("Hello", "{{ amount|float|round(1)|abs }}{{ name|trim|abs }}", html=False)
     (problem,) = problems("email,name,amount\nann@sandbox.example,Ann,2\n", content)
     assert problem.row == 2
 

@@ -85,10 +85,12 @@ def test_commas_after_the_last_column_are_no_columns() -> None:
 
 
 def test_a_column_with_blanks_in_its_name_is_a_field_with_underscores() -> None:
-    content = templates.compile("Hello", "Dear {{ First_name }} of {{ Straße_Nr }}", html=False)
+    content = templates.compile_templates("Hello", "Dear {{ First_name }} of {{ Straße_Nr }}", html=False)
     rows = stored("E-Mail, First name ,Straße/Nr.,,2nd\nann@sandbox.example,Ann,Weg 1,,x\n", content)
     assert rows == [("ann@sandbox.example", {"First_name": "Ann", "Straße_Nr": "Weg 1", "2nd": "x"})]
-    (problem,) = problems("email,First name\nann@sandbox.example,Ann\n", templates.compile("", "{{ first }}", False))
+    (problem,) = problems(
+        "email,First name\nann@sandbox.example,Ann\n", templates.compile_templates("", "{{ first }}", False)
+    )
     assert problem.text == "the template needs 'first'; the columns are email, First_name"
 
 

@@ -129,7 +129,7 @@ def with_formulas(**formulas: str) -> bytes:
     return out.getvalue()
 
 
-OPTIONAL = templates.compile("Hello", "{{ name }} {{ total|default('nothing', true) }}", html=False)
+OPTIONAL = templates.compile_templates("Hello", "{{ name }} {{ total|default('nothing', true) }}", html=False)
 NEVER = "is a formula that was never calculated: open the list in a spreadsheet program and save it"
 
 
@@ -388,7 +388,7 @@ def test_ods_tells_errors_formulas_and_reads_the_first_visible_sheet() -> None:
     ]
 
 
-OPTIONAL_NAME = templates.compile("Hello", "{{ name|default('nothing', true) }}", html=False)
+OPTIONAL_NAME = templates.compile_templates("Hello", "{{ name|default('nothing', true) }}", html=False)
 
 
 def test_rows_and_cells_that_ods_writes_once_for_many_are_all_read() -> None:

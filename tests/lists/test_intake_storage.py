@@ -21,7 +21,7 @@ from campaigns.texts import templates
 from tests import factories as make
 
 ROOT = Path(__file__).resolve().parents[2]
-BARE = templates.compile("Hello", "Good day", html=False)
+BARE = templates.compile_templates("Hello", "Good day", html=False)
 pytestmark = pytest.mark.django_db
 
 

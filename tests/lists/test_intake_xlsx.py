@@ -57,7 +57,7 @@ LIST = [["email", "name"], ["ann@sandbox.example", "Ann"]]
 @pytest.mark.parametrize("constant_memory", [False, True], ids=["shared texts", "texts in the sheet"])
 def test_a_spreadsheet_is_a_list_like_any_other(constant_memory: bool) -> None:
     rows = [["E-mail", "First name"], ["ann@sandbox.example", 'Zoë <&> "x", 田中\nline'], [], ["bob@sandbox.example"]]
-    content = templates.compile("Hello", "Dear {{ First_name|default('you', true) }}", html=False)
+    content = templates.compile_templates("Hello", "Dear {{ First_name|default('you', true) }}", html=False)
     assert stored(book(rows, constant_memory=constant_memory), content) == [
         ("ann@sandbox.example", {"First_name": 'Zoë <&> "x", 田中\nline'}),
         ("bob@sandbox.example", {"First_name": ""}),

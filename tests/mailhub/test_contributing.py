@@ -82,10 +82,10 @@ VIEW = '''"""Greetings."""
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from campaigns.doors.access import page
+from campaigns.doors.access import owners_page
 
 
-@page()
+@owners_page()
 def index(request: HttpRequest) -> HttpResponse:
     return render(request, "owners/greetings.html", {"name": request.user.get_username()})
 '''

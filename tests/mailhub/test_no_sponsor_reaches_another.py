@@ -175,7 +175,7 @@ def in_states(root: Client, made: every_page.Rows) -> dict[str, str]:
     for status in ("READY", "SENDING", "DISPATCHED"):
         job = Job.objects.filter(status=status, parent=None, sponsor=library).earliest("pk")
         if status == "READY":
-            pausing.pause([job.pk], ann, "the picture is missing")
+            pausing.pause_jobs([job.pk], ann, "the picture is missing")
         for verb in ("pause", "resume", "stop"):
             found[f"campaign-{verb}-{status}"] = reverse("campaign-decide", args=[job.campaign_id, verb])
     unused = Vendor.objects.create(slug="spare-letters", name="Spare letters", adapter="http", settings=SETTINGS)

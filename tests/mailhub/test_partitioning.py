@@ -135,7 +135,7 @@ def test_a_bound_that_an_old_cut_left_behind_is_told_and_taken_away(sandbox: San
     assert check.question == "no constraint of a cut that was broken off refuses messages"
     with pytest.raises(IntegrityError) as caught:
         factories.campaign_with_job(1, of=login(sandbox.url))
-    answer = problems.answer(RequestFactory().post("/api/v1/messages"), caught.value)
+    answer = problems.answer_exception(RequestFactory().post("/api/v1/messages"), caught.value)
     assert answer.status_code == 503 and "takes no messages until an operator" in answer.content.decode()
     psql(FIRST)
     assert probes.storing() == {"storing": ""} and all(one.is_kept for one in audit.ask_all_questions())

@@ -25,7 +25,7 @@ def test_who_waits_reads_the_forecast_and_no_end_of_a_rate_of_the_last_seconds(
     monkeypatch.setattr(sys, "stderr", screen)
     looks = iter([{"accepted": 5}, {"accepted": 1000, "status": "LOGGED"}])
     monkeypatch.setattr(following, "sleep", lambda _seconds: Job.objects.filter(pk=job.pk).update(**next(looks)))
-    assert following.follow([job.pk]).accepted == 1000
+    assert following.follow_jobs([job.pk]).accepted == 1000
     lines = screen.lines()
     seen = " ".join(" ".join(lines).split())
     assert re.search(r"5 of 1,000, [^,]+, ends about \d\d:\d\d \(3 h 1\d min\)", seen), seen

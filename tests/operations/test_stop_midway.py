@@ -48,7 +48,7 @@ def test_after_a_stop_no_call_starts_and_the_resumed_job_reaches_everyone_once(s
     sandbox.settings(latency_ms=1000)  # four at a time: the whole would take half a minute
     thread = sending(job)
     wait_until(lambda: len(sandbox.books().accepted) >= 4, "the first four are accepted")
-    (answer,) = actions.stop([job.pk], by="ann")
+    (answer,) = actions.stop_jobs([job.pk], by="ann")
     assert answer.verdict == decisions.Verdict.DONE
     joined(thread)
     assert finalizer.finalise_job(job.pk)
@@ -59,7 +59,7 @@ def test_after_a_stop_no_call_starts_and_the_resumed_job_reaches_everyone_once(s
     assert Message.objects.filter(campaign=campaign, sent_at__gt=job.stopped_at).count() == 0
     assert [check for check in audit.ask_all_questions() if not check.is_kept] == []
 
-    (answer,) = actions.retry([job.pk])
+    (answer,) = actions.retry_jobs([job.pk])
     assert (answer.messages, Job.objects.get(pk=job.pk).status) == (SIZE - early, "DISPATCHED")
     sandbox.settings(latency_ms=0)
     joined(sending(Job.objects.get(pk=job.pk)))

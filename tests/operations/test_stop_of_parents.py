@@ -28,7 +28,7 @@ JOBS = "/admin/campaigns/job/"
 def stopped_family(remaining: int) -> tuple[Job, list[Job]]:
     """Two children of two messages: in each one is in doubt, the other was never called. What remains was not cut."""
     top, cut = family(parent="P_ASSIGNING", remaining=remaining, children=["DISPATCHED", "DISPATCHED"], each=2)
-    assert actions.stop([top.pk], by="ann")[0].verdict == Verdict.DONE
+    assert actions.stop_jobs([top.pk], by="ann")[0].verdict == Verdict.DONE
     for child in cut:
         Message.objects.filter(pk=child.first_message).update(dequeued_at=timezone.now(), **in_doubt())
         assert finalizer.finalise_job(child.pk)
@@ -47,11 +47,11 @@ def send_again_what_is_in_doubt(top: Job, child: Job) -> None:
 
 
 def send_a_child_again(top: Job, child: Job) -> None:
-    assert actions.retry([child.pk], by=ANN)[0].verdict == Verdict.DONE
+    assert actions.retry_jobs([child.pk], by=ANN)[0].verdict == Verdict.DONE
 
 
 def by_an_operator(top: Job) -> None:
-    assert actions.stop([top.pk], ANN)[0].verdict == Verdict.DONE
+    assert actions.stop_jobs([top.pk], ANN)[0].verdict == Verdict.DONE
 
 
 def by_the_command(top: Job) -> None:
@@ -84,7 +84,7 @@ def test_a_child_that_is_sent_again_after_a_stop_is_stopped_by_the_next_stop(
     assert statuses(top, *cut) == ["P_ASSIGNED", "DISPATCHED", "LOGGED"]
     door(top)
     assert statuses(top, *cut) == ["P_STOPPED", "STOPPED", "LOGGED"]
-    assert actions.stop([top.pk])[0].message == f"job {top.pk} is stopped already"
+    assert actions.stop_jobs([top.pk])[0].message == f"job {top.pk} is stopped already"
 
 
 def test_a_child_that_is_sent_again_does_not_have_the_rest_cut_which_stays_stopped() -> None:
@@ -96,7 +96,7 @@ def test_a_child_that_is_sent_again_does_not_have_the_rest_cut_which_stays_stopp
     sweep.run_sweep(timedelta(minutes=1))
     top.refresh_from_db()
     assert (top.status, top.remaining, top.stopped_by) == ("P_STOPPED", 5, "ann")
-    assert actions.retry([top.pk])[0].verdict == Verdict.DONE
+    assert actions.retry_jobs([top.pk])[0].verdict == Verdict.DONE
     assert Job.objects.get(pk=top.pk).status == "P_ASSIGNING"
 
 
@@ -116,7 +116,7 @@ def test_where_nothing_remains_to_be_cut_the_parent_finishes_once_no_child_of_it
 def test_a_parent_that_goes_on_does_not_keep_who_stopped_a_part_of_it() -> None:
     """The chord asks after each few children. That part may be sent again, and another be stopped by somebody else."""
     top, cut = family(parent="P_ASSIGNING", remaining=2, children=["DISPATCHED"], each=2)
-    assert actions.stop([cut[0].pk], ANN)[0].verdict == Verdict.DONE
+    assert actions.stop_jobs([cut[0].pk], ANN)[0].verdict == Verdict.DONE
     assert finalizer.finalise_job(cut[0].pk) and not finalizer.finish_parent(top.pk)
     top.refresh_from_db()
     assert (top.status, top.stopped_by) == ("P_ASSIGNING", "")
@@ -125,7 +125,7 @@ def test_a_parent_that_goes_on_does_not_keep_who_stopped_a_part_of_it() -> None:
     Job.objects.filter(pk=top.pk).update(remaining=0)
     move(Job.objects.filter(pk=top.pk), "assigned")
     move(Job.objects.filter(pk=cut[0].pk), "stop")  # the shortest way to its end
-    assert actions.stop([last.pk], Actor("bob"))[0].verdict == Verdict.DONE
+    assert actions.stop_jobs([last.pk], Actor("bob"))[0].verdict == Verdict.DONE
     assert finalizer.finalise_job(cut[0].pk) and finalizer.finalise_job(last.pk) and finalizer.finish_parent(top.pk)
     top.refresh_from_db()
     assert (top.status, top.stopped_by, top.stopped_at) == ("P_STOPPED", "bob", None)
@@ -147,7 +147,7 @@ def test_what_has_called_everything_stays_so_but_goes_on_no_more_after_a_stop() 
     """A zombie reports afterwards that a call was never made: without the stop, its job would be READY again."""
     top, cut = family(parent="P_ASSIGNING", remaining=5, children=["SENT"], each=1)
     Message.objects.filter(pk=cut[0].first_message).update(dequeued_at=None)
-    actions.stop([top.pk], by="ann")
+    actions.stop_jobs([top.pk], by="ann")
     assert statuses(top, *cut) == ["P_STOPPED", "SENT"]
     assert finalizer.finalise_job(cut[0].pk)
     assert statuses(top, *cut) == ["P_STOPPED", "LOGGED"]

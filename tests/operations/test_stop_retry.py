@@ -48,7 +48,7 @@ class TestStop:
     @pytest.mark.parametrize("status", ["RENDERED", "READY", "DISPATCHED", "ENQUEUED", "SENDING", "RECOVERING"])
     def test_a_job_stops_from_every_state_before_sent_and_says_who_did_it(self, status: str) -> None:
         job = factories.campaign_with_job(3, status=status)
-        assert only(actions.stop([job.pk], by="ann")).verdict == Verdict.DONE
+        assert only(actions.stop_jobs([job.pk], by="ann")).verdict == Verdict.DONE
         job.refresh_from_db()
         assert (job.status, job.revision, job.stopped_by) == ("STOPPED", 1, "ann")
         assert job.stopped_at
@@ -56,43 +56,43 @@ class TestStop:
     def test_what_is_in_flight_stays_claimed_so_that_its_answers_are_recorded(self) -> None:
         job = factories.campaign_with_job(3, status="SENDING")
         factories.claim(job, [0])
-        actions.stop([job.pk])
+        actions.stop_jobs([job.pk])
         assert progress.messages_in_flight([job.pk]) == {job.first_message}
 
     def test_stopping_twice_changes_nothing_the_second_time(self) -> None:
         job = factories.campaign_with_job(1)
-        actions.stop([job.pk])
+        actions.stop_jobs([job.pk])
         before = Job.objects.filter(pk=job.pk).values().get()
-        again = only(actions.stop([job.pk]))
+        again = only(actions.stop_jobs([job.pk]))
         assert (again.verdict, again.message) == (Verdict.ALREADY, f"job {job.pk} is stopped already")
         assert Job.objects.filter(pk=job.pk).values().get() == before
 
     @pytest.mark.parametrize("status", ["SENT", "LOGGED"])
     def test_a_job_that_has_called_everything_is_left_alone(self, status: str) -> None:
         job = factories.campaign_with_job(1, status=status)
-        assert only(actions.stop([job.pk])).verdict == Verdict.ALREADY
+        assert only(actions.stop_jobs([job.pk])).verdict == Verdict.ALREADY
         assert statuses(job) == [status]
 
     def test_a_decision_on_an_old_revision_of_the_job_loses_and_says_so(self) -> None:
         job = factories.campaign_with_job(1, revision=4)
-        answer = only(actions.stop([job.pk], revision=3))
+        answer = only(actions.stop_jobs([job.pk], revision=3))
         assert (answer.verdict, statuses(job)) == (Verdict.STALE, ["READY"])
-        assert only(actions.stop([job.pk], revision=4)).verdict == Verdict.DONE
+        assert only(actions.stop_jobs([job.pk], revision=4)).verdict == Verdict.DONE
 
     def test_a_parent_stops_with_all_its_children_that_still_can(self) -> None:
         top, cut = family(parent="P_ASSIGNING", remaining=5, children=["SENDING", "DISPATCHED", "SENT", "LOGGED"])
-        answer = only(actions.stop([top.pk]))
+        answer = only(actions.stop_jobs([top.pk]))
         assert answer.message == f"job {top.pk} and 2 child jobs stopped: no new call starts"
         assert statuses(top, *cut) == ["P_STOPPED", "STOPPED", "STOPPED", "SENT", "LOGGED"]
 
     def test_a_parent_whose_children_have_called_everything_goes_on_to_its_end(self) -> None:
         top, cut = family(parent="P_ASSIGNED", remaining=0, children=["SENT", "LOGGED"])
-        assert only(actions.stop([top.pk])).verdict == Verdict.ALREADY
+        assert only(actions.stop_jobs([top.pk])).verdict == Verdict.ALREADY
         assert statuses(top, *cut) == ["P_ASSIGNED", "SENT", "LOGGED"]
 
     def test_of_other_jobs_no_row_changes(self) -> None:
         other = factories.campaign_with_job(1, status="SENDING")
-        actions.stop([factories.campaign_with_job(1, status="SENDING").pk])
+        actions.stop_jobs([factories.campaign_with_job(1, status="SENDING").pk])
         assert statuses(other) == ["SENDING"]
 
 
@@ -126,7 +126,7 @@ def test_a_stop_waits_for_the_child_that_is_being_cut_and_stops_it_too() -> None
     casting = threading.Thread(target=cast)
     casting.start()
     assert locked.wait(30)
-    stopping = threading.Thread(target=lambda: (actions.stop([top.pk]), connection.close()))
+    stopping = threading.Thread(target=lambda: (actions.stop_jobs([top.pk]), connection.close()))
     stopping.start()
     cutting.set()
     joined(casting)
@@ -138,7 +138,7 @@ def test_a_stop_waits_for_the_child_that_is_being_cut_and_stops_it_too() -> None
 class TestRetry:
     def test_what_was_refused_or_never_called_waits_again_and_nothing_else_does(self) -> None:
         job = logged(5, [accepted(), refused(), in_doubt(), expired()])
-        answer = only(actions.retry([job.pk]))
+        answer = only(actions.retry_jobs([job.pk]))
         assert (answer.verdict, answer.messages, answer.ready) == (Verdict.DONE, 2, (job.pk,))
         rows = messages(job)
         waiting = [row.dequeued_at is None and row.sent_at is None and row.error_code is None for row in rows]
@@ -149,8 +149,8 @@ class TestRetry:
 
     def test_expired_messages_are_sent_only_when_asked_for(self) -> None:
         job = logged(2, [accepted(), expired()])
-        assert only(actions.retry([job.pk])).verdict == Verdict.ALREADY
-        answer = only(actions.retry([job.pk], expired=True))
+        assert only(actions.retry_jobs([job.pk])).verdict == Verdict.ALREADY
+        answer = only(actions.retry_jobs([job.pk], expired=True))
         job.refresh_from_db()
         assert (answer.messages, job.expired, job.status) == (1, 0, "DISPATCHED")
         assert Message.objects.get(id=job.first_message + 1).resend_no == 0
@@ -158,7 +158,7 @@ class TestRetry:
     def test_with_nothing_to_send_nothing_changes_and_it_says_why(self) -> None:
         job = logged(2, [accepted(), in_doubt()])
         before = list(Message.objects.filter(campaign=job.campaign).order_by("id").values())
-        answer = only(actions.retry([job.pk]))
+        answer = only(actions.retry_jobs([job.pk]))
         assert answer.message == (
             f"job {job.pk} has nothing to send again: 1 accepted, 1 in doubt; what is in doubt is decided under Needs "
             f"attention, or by resolve --job {job.pk}"
@@ -177,15 +177,15 @@ class TestRetry:
     @pytest.mark.parametrize("status", ["STOPPED", "SENT"])
     def test_it_is_refused_while_the_job_is_being_finalised(self, status: str) -> None:
         job = factories.campaign_with_job(1, status=status)
-        answer = only(actions.retry([job.pk]))
+        answer = only(actions.retry_jobs([job.pk]))
         assert answer.message == f"job {job.pk} is still being finalised; try again in a moment"
         assert (answer.verdict, statuses(job)) == (Verdict.BUSY, [status])
 
     def test_a_job_that_was_stopped_before_it_began_starts_from_the_beginning(self) -> None:
         job = factories.campaign_with_job(3, status="RENDERED")
-        actions.stop([job.pk])
+        actions.stop_jobs([job.pk])
         move(Job.objects.filter(pk=job.pk), "log")
-        assert only(actions.retry([job.pk])).messages == 3
+        assert only(actions.retry_jobs([job.pk])).messages == 3
         assert (statuses(job), Job.objects.get(pk=job.pk).stopped_at) == (["DISPATCHED"], None)
 
     def test_a_parent_goes_on_with_the_children_that_have_something_and_with_the_rest(self) -> None:
@@ -194,23 +194,23 @@ class TestRetry:
             dequeued_at=timezone.now(), **accepted()
         )
         recount(cut[0])
-        answer = only(actions.retry([top.pk]))
+        answer = only(actions.retry_jobs([top.pk]))
         assert (answer.messages, answer.ready) == (15, (cut[1].pk,))
         assert statuses(top, *cut) == ["P_ASSIGNING", "LOGGED", "DISPATCHED"]
 
     def test_a_finished_parent_has_nothing_to_cut_but_its_children_to_wait_for(self) -> None:
         top, cut = family(parent="P_FINISHED", remaining=0, children=["LOGGED"])
-        actions.retry([top.pk])
+        actions.retry_jobs([top.pk])
         assert statuses(top, *cut) == ["P_ASSIGNED", "DISPATCHED"]
 
     def test_a_parent_waits_until_all_its_children_are_logged(self) -> None:
         top, cut = family(parent="P_STOPPED", remaining=5, children=["LOGGED", "STOPPED"])
-        assert only(actions.retry([top.pk])).verdict == Verdict.BUSY
+        assert only(actions.retry_jobs([top.pk])).verdict == Verdict.BUSY
         assert statuses(top, *cut) == ["P_STOPPED", "LOGGED", "STOPPED"]
 
     def test_a_child_alone_is_sent_again_and_its_finished_parent_waits_for_it(self) -> None:
         top, cut = family(parent="P_FINISHED", remaining=0, children=["LOGGED", "LOGGED"])
-        actions.retry([cut[0].pk])
+        actions.retry_jobs([cut[0].pk])
         assert statuses(top, *cut) == ["P_ASSIGNED", "DISPATCHED", "LOGGED"]
 
     def test_no_row_of_another_job_of_the_campaign_changes(self) -> None:
@@ -218,7 +218,7 @@ class TestRetry:
         others = Message.objects.filter(id__gte=cut[1].first_message).order_by("id")
         others.update(dequeued_at=timezone.now(), **refused())
         before = list(others.values())
-        actions.retry([cut[0].pk])
+        actions.retry_jobs([cut[0].pk])
         assert list(others.values()) == before
 
 
@@ -226,17 +226,17 @@ class TestRetry:
 class TestTwoUsersAtOnce:
     def test_of_two_retries_exactly_one_wins(self) -> None:
         job = logged(20, [refused()])
-        answers = at_once(*[lambda: only(actions.retry([job.pk]))] * 2)
+        answers = at_once(*[lambda: only(actions.retry_jobs([job.pk]))] * 2)
         assert sorted(answer.verdict for answer in answers) == [Verdict.BUSY, Verdict.DONE]
 
     def test_of_two_decisions_on_the_same_revision_exactly_one_wins(self) -> None:
         top, _ = family(parent="P_STOPPED", remaining=5, children=["LOGGED"])
-        actions.retry([top.pk])
+        actions.retry_jobs([top.pk])
         seen = Job.objects.get(pk=top.pk).revision
-        answers = at_once(*[lambda: only(actions.stop([top.pk], revision=seen))] * 2)
+        answers = at_once(*[lambda: only(actions.stop_jobs([top.pk], revision=seen))] * 2)
         assert sorted(answer.verdict for answer in answers) == [Verdict.ALREADY, Verdict.DONE]
-        assert only(actions.stop([top.pk], revision=seen)).verdict == Verdict.ALREADY
-        assert only(actions.retry([top.pk], revision=seen)).verdict in (Verdict.STALE, Verdict.BUSY)
+        assert only(actions.stop_jobs([top.pk], revision=seen)).verdict == Verdict.ALREADY
+        assert only(actions.retry_jobs([top.pk], revision=seen)).verdict in (Verdict.STALE, Verdict.BUSY)
 
 
 @pytest.mark.django_db

@@ -30,7 +30,7 @@ def sponsor(client):
     made = factories.sponsor()
     made.users.add(ann)
     yield made
-    keyring.forget()
+    keyring.forget_callers()
 
 
 def form(client, sponsor, *scopes, **more):
@@ -47,7 +47,7 @@ def test_a_key_is_made_once_works_and_is_never_shown_again(client, sponsor):
     first, second = client.post("/keys/make/", given), client.post("/keys/make/", given)
     row = ApiKey.objects.get()
     assert shown(first) == shown(second) and first.headers["Cache-Control"] == "private, no-store"
-    assert keyring.find(shown(first)).sponsor_id == sponsor.pk
+    assert keyring.find_caller(shown(first)).sponsor_id == sponsor.pk
     assert (row.made_by, row.scopes, row.kind) == ("ann", ["send", "read"], "test")
     assert timedelta(days=89) < row.expires_at - timezone.now() < timedelta(days=91)
     page = client.get("/keys/").content.decode()
@@ -61,7 +61,7 @@ def test_nobody_makes_or_extends_a_key_that_may_more_than_its_maker(client, spon
     assert client.post("/keys/make/", form(client, factories.sponsor(), "send")).status_code == 422
     assert not ApiKey.objects.exists()
     soon = timezone.now() + timedelta(days=1)
-    row, _ = keys.create(sponsor, "live", ["send", "ops"], soon)
+    row, _ = keys.create_key(sponsor, "live", ["send", "ops"], soon)
     assert "Extend" not in client.get("/keys/").content.decode()
     assert client.post(f"/keys/{row.pk}/extend/", {"days": ""}).status_code == 403
     both = user("olga", "integrator", "operator")
@@ -74,7 +74,7 @@ def test_nobody_makes_or_extends_a_key_that_may_more_than_its_maker(client, spon
 
 
 def test_a_revoked_key_stays_so(client, sponsor):
-    row, _ = keys.create(sponsor, "live", ["send"], timezone.now() + timedelta(days=1))
+    row, _ = keys.create_key(sponsor, "live", ["send"], timezone.now() + timedelta(days=1))
     assert "cannot be undone" in client.post(f"/keys/{row.pk}/revoke/").content.decode()
     for _ in range(2):
         client.post(f"/keys/{row.pk}/revoke/", {"confirmed": "1"})
@@ -86,7 +86,7 @@ def test_a_revoked_key_stays_so(client, sponsor):
 
 
 def test_a_key_of_another_sponsor_is_not_there(client, sponsor):
-    row, _ = keys.create(factories.sponsor(), "live", ["send"])
+    row, _ = keys.create_key(factories.sponsor(), "live", ["send"])
     assert row.prefix not in client.get("/keys/").content.decode()
     for verb in ("revoke", "extend"):
         assert client.post(f"/keys/{row.pk}/{verb}/", {"confirmed": "1", "days": "30"}).status_code == 404

@@ -50,14 +50,14 @@ def test_who_sees_another_sponsor_finds_nothing_and_who_sees_no_recipients_no_pa
 def test_a_program_finds_by_a_body_what_its_mode_has_sent(job):
     live = Program(job.sponsor)
     answer = live.send({"text": "ann@sandbox.example"}, None, "/api/v1/recipients/find").json()
-    assert [one["id"] for one in answer["data"]] == [public_ids.name("msg", job.first_message)]
+    assert [one["id"] for one in answer["data"]] == [public_ids.id_of_number("msg", job.first_message)]
     assert answer["data"][0]["status"] == "sent" and "Accepted by the vendor" in str(answer["data"][0]["events"])
     test = Program(job.sponsor, "test")
     vendor = api_vendor(sandbox=True)
     assert test.send(letter(vendor, "ann@sandbox.example")).status_code == 202
     found = test.send({"text": "ann@sandbox.example"}, None, "/api/v1/recipients/find").json()["data"]
-    assert len(found) == 1 and found[0]["id"] != public_ids.name("msg", job.first_message)
+    assert len(found) == 1 and found[0]["id"] != public_ids.id_of_number("msg", job.first_message)
     assert len(live.send({"text": "ann@sandbox.example"}, None, "/api/v1/recipients/find").json()["data"]) == 1
     sender = Program(job.sponsor, scopes=("send",))
-    keyring.forget()
+    keyring.forget_callers()
     problem(sender.send({"text": "ann@sandbox.example"}, None, "/api/v1/recipients/find"), "forbidden", 403)

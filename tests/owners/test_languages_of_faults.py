@@ -114,10 +114,10 @@ def test_a_letter_that_another_process_renders_is_faulted_in_german_too():
     )
     try:
         with pytest.raises(TemplateError) as said:
-            renderer.compile(broken, None)
+            renderer.compile_content(broken, None)
     finally:
         renderer.close()
-        pool.take().end()
+        pool.take_process().end()
     assert str(said.value) == "the body: the name '__class__' is not for templates (line 1)"
     with translation.override("de"):
         assert show(str(said.value)).startswith("Text: ") and "Vorlagen" in show(str(said.value))

@@ -55,7 +55,7 @@ def newest():
 @pytest.mark.parametrize("typed", TYPED)
 def test_a_reason_is_shown_as_it_was_typed(typed):
     job = factories.campaign_with_job(5).campaign.jobs.get()
-    pausing.pause([job.pk], ANN, typed)
+    pausing.pause_jobs([job.pk], ANN, typed)
     english, german = newest()
     assert english == f"job {job.pk}'s campaign paused: no new call starts until it is resumed by ann. Reason: {typed}"
     assert german.startswith(f"Kampagne von Auftrag {job.pk} pausiert: ")
@@ -79,7 +79,7 @@ def test_what_was_decided_about_jobs_is_german():
     assert newest()[1].startswith(
         f"Kampagne von Auftrag {job.pk}: Grenze für Rückläufer wie die Installation → 8 %, Grenze für Beschwerden "
     )
-    actions.stop([job.pk], ANN, "wrong text")
+    actions.stop_jobs([job.pk], ANN, "wrong text")
     english, german = newest()
     assert english == f"job {job.pk} stopped: no new call starts by ann. Reason: wrong text"
     assert german == f"Auftrag {job.pk} gestoppt: Es beginnt keine neue Übergabe durch ann. Grund: wrong text"
@@ -99,10 +99,10 @@ def test_changes_of_senders_vendors_keys_and_suppressions_are_german():
     assert newest() == ("added by ann", "hinzugefügt durch ann")
     assert sender_changes.change_identity(identity.pk, {"from_name": "no"}, ANN)
     assert newest()[1].endswith(" → no durch ann")
-    key, _ = keys.create(sponsor, "live", ["send", "read"], by=ANN)
+    key, _ = keys.create_key(sponsor, "live", ["send", "read"], by=ANN)
     assert newest()[1].endswith(", read durch ann")
     assert newest()[1].startswith(f"Schlüssel {key.prefix} angelegt (live) für send")
-    keys.extend(key, None, ANN)
+    keys.extend_key(key, None, ANN)
     assert newest()[1] == f"Schlüssel {key.prefix} läuft nie ab durch ann"
     suppressing.add_and_record(sponsor.pk, "email", [NewSuppression("p@example.org", "by_hand", "Date")], ANN)
     assert newest()[1] == f"1 (email) für Mandant {sponsor.pk} hinzugefügt durch ann"
@@ -143,8 +143,8 @@ def test_each_loss_of_a_recovery_is_german():
 def test_pages_with_a_history_show_it_in_german(admin_client):
     job = factories.campaign_with_job(1200).campaign.jobs.get()
     ann = Actor("ann", admin_client.get("/").wsgi_request.user.pk)
-    assert pausing.pause([job.pk], ann, "no money")
-    assert actions.stop([job.pk], Actor("bob"), "wrong text")
+    assert pausing.pause_jobs([job.pk], ann, "no money")
+    assert actions.stop_jobs([job.pk], Actor("bob"), "wrong text")
     topic = Topic.objects.create(sponsor=job.sponsor, name="offers", title="Offers")
     goes_on = Said("approved (%(count)s recipients): %(why)s", count=1200, why=Said("it goes on"))
     for model, pk, what in (

@@ -104,9 +104,9 @@ def call(job, *shapes):
 
 
 def happenings(job):
-    yield "paused", lambda: pausing.pause([job.pk], Actor("ann"), "wrong date")
-    yield "goes on", lambda: pausing.resume([job.pk], Actor("ann"))
-    yield "stopped", lambda: actions.stop([job.pk], Actor("ann"), "wrong date")
+    yield "paused", lambda: pausing.pause_jobs([job.pk], Actor("ann"), "wrong date")
+    yield "goes on", lambda: pausing.resume_jobs([job.pk], Actor("ann"))
+    yield "stopped", lambda: actions.stop_jobs([job.pk], Actor("ann"), "wrong date")
     ended = {"status": "LOGGED", "finished_at": timezone.now(), "remaining": 0}
     yield "ended", lambda: Job.objects.filter(pk=job.pk).update(**ended)
 

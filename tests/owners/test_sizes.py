@@ -46,7 +46,7 @@ def more(sponsor: Sponsor, rounds: int) -> None:
         asked = {"asked_kind": "key", "asked_by": "mh", "asked_at": timezone.now(), "recipients": 1, "frozen": {}}
         Approval.objects.create(campaign=job.campaign, **asked)
         Webhook.objects.create(sponsor=sponsor, url="https://example.com/hook")
-        keys.create(sponsor, "test", ["read"])
+        keys.create_key(sponsor, "test", ["read"])
         name = f"{login.vendor.slug}-{number}"
         Topic.objects.create(sponsor=sponsor, name=name, title="News")
         Identity.objects.create(sponsor=sponsor, name=name, from_address="news@example.com")
@@ -186,7 +186,7 @@ def test_a_list_shows_fifty_and_leads_to_the_others(admin_client: Client, page: 
 
 def test_keys_that_hold_come_before_those_that_do_not(admin_client: Client) -> None:
     sponsor = factories.sponsor()
-    made = [keys.create(sponsor, "test", ["read"])[0] for _ in range(3)]
+    made = [keys.create_key(sponsor, "test", ["read"])[0] for _ in range(3)]
     made[2].revoked_at = timezone.now()
     made[2].save()
     made[1].expires_at = timezone.now() - datetime.timedelta(days=1)

@@ -35,7 +35,7 @@ def paused(owner, admin_client):
     def pause(reason):
         campaign = factories.campaign_with_job(5).campaign
         campaign.sponsor.users.add(owner)
-        pausing.pause([campaign.jobs.get().pk], Actor("ann", owner.pk), reason)
+        pausing.pause_jobs([campaign.jobs.get().pk], Actor("ann", owner.pk), reason)
         return campaign
 
     return pause

@@ -56,7 +56,7 @@ def ask_for_approval(job, by):
 
 def test_whoever_may_resumes_at_once_and_others_read_who_can(client, job, owner, viewer):
     path = f"/campaigns/{job.campaign_id}/"
-    pausing.pause([job.pk], Actor("ann"), "wrong date")
+    pausing.pause_jobs([job.pk], Actor("ann"), "wrong date")
     assert f'href="{path}resume/"' in client.get(path).text
     assert "can let it go on" not in text(client, path)
     assert f"{job.campaign.name} is paused by ann: wrong date Let it go on" in text(client, "/")
@@ -70,7 +70,7 @@ def test_whoever_may_resumes_at_once_and_others_read_who_can(client, job, owner,
 
 
 def test_a_paused_campaign_that_has_ended_waits_for_nobody(client, job):
-    pausing.pause([job.pk], Actor("ann"), "wrong date")
+    pausing.pause_jobs([job.pk], Actor("ann"), "wrong date")
     Job.objects.filter(pk=job.pk).update(status="LOGGED", finished_at=timezone.now())
     assert "Waits for you" not in text(client, "/")
 

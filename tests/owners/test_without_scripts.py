@@ -228,7 +228,7 @@ def webhooks_and_keys(browser: PlainBrowser, sponsor: Sponsor) -> None:
     browser.submit("Revoke …")
     browser.submit("Revoke")
     assert ApiKey.objects.exclude(revoked_at=None).exists()
-    keyring.forget()
+    keyring.forget_callers()
 
 
 def identity(browser: PlainBrowser) -> None:

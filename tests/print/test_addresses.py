@@ -20,7 +20,7 @@ from campaigns.lists.intake.checking import field_faults
 from campaigns.models import Campaign, Job, Message
 from campaigns.models.states import Status
 from campaigns.texts import templates
-from campaigns.texts.addresses import address_rules, with_addresses
+from campaigns.texts.addresses import address_rules, check_addresses
 from tests import factories
 from tests.faults.sending import taken
 from tests.front.program import Program, fresh, letter
@@ -191,7 +191,9 @@ def test_what_a_described_vendor_demands_is_asked_of_each_row(tmp_path: Path) ->
 
 
 def test_the_rules_are_those_of_the_description() -> None:
-    found = with_addresses(templates.compile("x", "Dear {{ name }}", False), [address_rules("described", LOB)])
+    found = check_addresses(
+        templates.compile_templates("x", "Dear {{ name }}", False), [address_rules("described", LOB)]
+    )
     good = {"name": "Ann", "address_line1": "Main Street 1", "address_city": "Town"}
     assert list(field_faults("k-1", good, found)) == []
     assert list(field_faults("k-1", good | {"address_city": ""}, found)) == [
@@ -201,7 +203,7 @@ def test_the_rules_are_those_of_the_description() -> None:
 
 def test_each_vendor_of_a_route_must_be_able_to_deliver() -> None:
     both = [address_rules("described", LOB), rules()]
-    found = with_addresses(templates.compile("x", "Dear {{ name }}", False), both)
+    found = check_addresses(templates.compile_templates("x", "Dear {{ name }}", False), both)
     row = ann(address_line1="Main Street 1", address_city="Town")
     assert list(field_faults("k-1", row, found)) == []
     assert list(field_faults("k-1", row | {"country": "FR", "address_line1": ""}, found)) == [

@@ -14,7 +14,7 @@ from django.core.management import CommandError, call_command
 from campaigns.lists.intake.checking import field_faults
 from campaigns.models import Campaign
 from campaigns.texts import templates
-from campaigns.texts.signs import sign_check, with_signs
+from campaigns.texts.signs import check_signs, sign_check
 from campaigns.texts.templates import TemplateError
 from tests import factories
 from tests.front.program import Program, api_vendor, fresh, letter, pointers
@@ -98,8 +98,8 @@ class TestPages:
 
 class TestRows:
     def content(self, body: str, html: bool = False, **more: str) -> templates.Content:
-        made = templates.compile("", body, html)
-        return with_signs(made, body, html, [sign_check("print_file", {**SETTINGS, **more}), None])
+        made = templates.compile_templates("", body, html)
+        return check_signs(made, body, html, [sign_check("print_file", {**SETTINGS, **more}), None])
 
     def test_a_row_names_the_field_and_the_sign(self, strange: str) -> None:
         content = self.content("Dear {{ name }}")

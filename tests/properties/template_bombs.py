@@ -48,7 +48,7 @@ FIELDS: dict[str, Any] = {
     "f11": ["a " * 5_000] * 10,
 }
 SMALL = {"s0": "Ann", "s1": 3, "s2": [1, "b", None], "s3": {"a": "b"}, "s4": None, "s5": "", "s6": 1e308, "s7": -1}
-ENVIRONMENT = templates._environment(False)
+ENVIRONMENT = templates._make_environment(False)
 FILTERS = sorted(name for name in ENVIRONMENT.filters if " " not in name)
 TESTS = sorted(name for name in ENVIRONMENT.tests if name.isidentifier())
 VARIABLES = ["v0", "v1", "v2", "v3"]
@@ -169,7 +169,7 @@ class Purse(Budget):
     def __init__(self) -> None:
         self.drawn = 0
 
-    def draw(self) -> int:
+    def draw_steps(self) -> int:
         self.drawn += 1_000
         return 1_000
 
@@ -197,8 +197,8 @@ def calls_of(run: Callable[[], None]) -> int:
 def _made(source: str, html: bool, purse: Purse) -> tuple[str, int]:
     """The error, and how many calls rendering makes."""
     try:
-        content = templates.compile("", source, html, purse)
-        return "", calls_of(lambda: content.render("ann@b.example", {**FIELDS, **SMALL}, purse))
+        content = templates.compile_templates("", source, html, purse)
+        return "", calls_of(lambda: content.render_letter("ann@b.example", {**FIELDS, **SMALL}, purse))
     except TemplateError as why:
         return str(why), 0
 
@@ -207,7 +207,7 @@ def measure(source: str, html: bool) -> dict[str, Any]:
     """What it costs to compile and render it: once for the processor's time, once for bytes. Raises TooDear."""
     purse, began = Purse(), time.process_time()
     with suppress(TemplateError):
-        templates.compile("", source, html, purse).render("ann@b.example", {**FIELDS, **SMALL}, purse)
+        templates.compile_templates("", source, html, purse).render_letter("ann@b.example", {**FIELDS, **SMALL}, purse)
     facts: dict[str, Any] = {"seconds": time.process_time() - began, "steps": purse.drawn}
     _judge(facts, "seconds", PROCESSOR)
     tracemalloc.start()

@@ -189,9 +189,9 @@ class Family(RuleBasedStateMachine):
     @rule(which=ANY, verb=st.sampled_from(["stop", "retry", "retry expired"]))
     def a_person_decides_about_a_job(self, which: int, verb: str) -> None:
         if verb == "stop":
-            actions.stop([self.job(which)], ANN)
+            actions.stop_jobs([self.job(which)], ANN)
         else:
-            actions.retry([self.job(which)], by=ANN, expired=verb == "retry expired")
+            actions.retry_jobs([self.job(which)], by=ANN, expired=verb == "retry expired")
 
     @rule(which=ANY, decision=st.sampled_from(["sent", "failed", "resend"]), whole=st.booleans())
     def a_person_settles_doubts(self, which: int, decision: str, whole: bool) -> None:
@@ -200,7 +200,7 @@ class Family(RuleBasedStateMachine):
             if whole:
                 actions.settle_jobs([self.job(which)], decision, ANN, "so I say")
             elif doubts:
-                actions.settle([doubts[which % len(doubts)].pk], decision, "so I say", "ann")
+                actions.settle_doubts([doubts[which % len(doubts)].pk], decision, "so I say", "ann")
         except CannotResolve:
             pass
 

@@ -194,7 +194,7 @@ class Lives(RuleBasedStateMachine):
             finalizer.recover_job(self.job.pk, NEVER)
         finalizer.finalise_job(self.job.pk)
 
-    @rule(verb=st.sampled_from(["stop", "retry", "look up"]))
+    @rule(verb=st.sampled_from(["stop_jobs", "retry_jobs", "look up"]))
     def a_person(self, verb: str) -> None:
         if verb == "look up":
             self._look_up()

@@ -73,7 +73,7 @@ def test_the_end_changes_when_the_other_one_is_stopped_and_with_the_weights(issu
     now = timezone.now()
     SponsorTurn.objects.create(sponsor_id=short.sponsor_id, vendor=short.vendor, weight=3)
     assert seconds(foretold(short).ends_at, now) == pytest.approx(267 / 60, abs=1)
-    actions.stop([long.pk], Actor("ann"))
+    actions.stop_jobs([long.pk], Actor("ann"))
     assert seconds(foretold(short).ends_at, now) == pytest.approx(200 / 60, abs=1)
     assert foretold(short).ahead.text_for_operators == foretold(short).ahead.text_for_owners == ""
 

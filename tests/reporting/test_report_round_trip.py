@@ -27,7 +27,7 @@ from tests.lists.test_intake_spreadsheets import NAMESPACES, ods, ods_row
 from vendors.history import Actor
 
 pytestmark = pytest.mark.django_db
-BARE = templates.compile("Hello", "Good day", html=False)
+BARE = templates.compile_templates("Hello", "Good day", html=False)
 HEADER = ["email", "name", "note", "zip", "account"]
 ROWS = [
     ["-ann@sandbox.example", "Ann", "=1+1", "01067", "12345678901234567890"],

@@ -112,17 +112,17 @@ def test_a_retry_sends_only_what_failed_in_the_same_row(twilio, sandbox):
     old = ready(["ann@sandbox.example", "bob@sandbox.example"], twilio)
     claimed = pick(twilio)
     sending.send_claimed_job(old.pk, claimed.fence)
-    assert actions.retry([old.pk])[0].verdict == decisions.Verdict.BUSY, "not before it is logged"
+    assert actions.retry_jobs([old.pk])[0].verdict == decisions.Verdict.BUSY, "not before it is logged"
     finalizer.finalise_job(old.pk)
     assert Job.objects.get(pk=old.pk).refused == 2
     newer = ready(1, twilio, by=old.sponsor)  # of two sponsors the one that was served less would be first
     sandbox.settings(reject_rate=0.0)
-    assert actions.retry([old.pk])[0].verdict == decisions.Verdict.DONE
+    assert actions.retry_jobs([old.pk])[0].verdict == decisions.Verdict.DONE
     claimed = pick(twilio)
     assert claimed.job_id == old.pk < newer.pk, "an older job that is retried comes before a newer one"
     sending.send_claimed_job(old.pk, claimed.fence)
     finalizer.finalise_job(old.pk)
-    assert actions.retry([old.pk])[0].verdict == decisions.Verdict.ALREADY, "nothing is left that failed"
+    assert actions.retry_jobs([old.pk])[0].verdict == decisions.Verdict.ALREADY, "nothing is left that failed"
     job = Job.objects.get(pk=old.pk)
     assert (job.accepted, job.refused) == (2, 0)
     assert not sandbox.books().duplicates()
@@ -137,7 +137,7 @@ def test_a_job_is_stopped_and_resumed_in_the_middle(twilio, sandbox):
 
     def stop_in_the_middle() -> None:
         wait_until(lambda: len(sandbox.books().accepted) >= 20, "twenty are accepted")
-        actions.stop([job.pk])
+        actions.stop_jobs([job.pk])
         connection.close()
 
     person = threading.Thread(target=stop_in_the_middle)
@@ -153,7 +153,7 @@ def test_a_job_is_stopped_and_resumed_in_the_middle(twilio, sandbox):
     assert halfway.status == "LOGGED" and 20 <= halfway.accepted < 200
     assert Message.objects.filter(dequeued_at=None).count() == 200 - halfway.accepted
     sandbox.settings(latency_ms=0)
-    assert actions.retry([job.pk])[0].verdict == decisions.Verdict.DONE, "resuming is the same as retrying"
+    assert actions.retry_jobs([job.pk])[0].verdict == decisions.Verdict.DONE, "resuming is the same as retrying"
     claimed = pick(twilio)
     sending.send_claimed_job(job.pk, claimed.fence)
     finalizer.finalise_job(job.pk)

@@ -143,7 +143,7 @@ def test_what_waits_for_its_dispatch_is_held_while_its_sponsor_may_not_send_it_a
     other.refresh_from_db()
     assert (done.jobs, job.status, other.status) == (1, status, S.DISPATCHED)
     assert obstacle(job) == "held: its sponsor may not use this vendor or credential any more"
-    [answer] = actions.dispatch([job.pk], Actor("test"))
+    [answer] = actions.dispatch_jobs([job.pk], Actor("test"))
     assert answer.verdict is Verdict.BUSY and "is held: its sponsor may not" in answer.message
     entitlements.grant_entitlement(job.sponsor, job.vendor, job.credential)
     assert dispatcher.dispatch_these([job.pk]).jobs == 1
@@ -162,12 +162,12 @@ def test_a_job_whose_sponsor_may_not_send_it_any_more_is_not_retried_and_loses_n
     job = rendered(S.STOPPED, stopped_at=timezone.now(), finished_at=timezone.now())
     Job.objects.filter(pk=job.pk).update(status=S.LOGGED)
     withdraw(job)
-    [answer] = actions.retry([job.pk])
+    [answer] = actions.retry_jobs([job.pk])
     assert answer.verdict is Verdict.BUSY and "held: its sponsor" in answer.message
     job.refresh_from_db()
     assert job.status == S.LOGGED
     entitlements.grant_entitlement(job.sponsor, job.vendor)
-    [answer] = actions.retry([job.pk])
+    [answer] = actions.retry_jobs([job.pk])
     assert (answer.verdict, answer.messages) == (Verdict.DONE, 3)
 
 

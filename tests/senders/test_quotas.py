@@ -245,12 +245,12 @@ def test_a_retry_adds_work_and_asks_the_quota(login: Credential) -> None:
     by = make.sponsor()
     quota(by, login.vendor, "day", 5)
     failed = make.campaign_with_job(6, status=S.LOGGED, of=login, by=by, accepted=0, finished_at=timezone.now())
-    (answer,) = actions.retry([failed.pk], by=ANN)
+    (answer,) = actions.retry_jobs([failed.pk], by=ANN)
     assert answer.verdict == "busy" and "is not sent again: the quota of" in answer.message
     assert isinstance(answer, actions.QuotaDecision) and answer.refusal and not answer.refusal.can_fit
     assert state(failed) == S.LOGGED
     SponsorQuota.objects.update(most=6)
-    (answer,) = actions.retry([failed.pk], by=ANN)
+    (answer,) = actions.retry_jobs([failed.pk], by=ANN)
     assert (answer.verdict, state(failed)) == ("done", S.DISPATCHED)
 
 
@@ -288,7 +288,7 @@ def test_a_held_job_says_why_and_goes_on_with_an_edit(login: Credential, monkeyp
     assert dispatcher.dispatch_ready([held.pk]).jobs == 0
     why = entitlements.held_reasons([held.pk])[held.pk]
     assert why.startswith("held: the quota of ") and why.endswith("it never fits. Send less, or have the quota raised")
-    (answer,) = actions.dispatch([held.pk], ANN)
+    (answer,) = actions.dispatch_jobs([held.pk], ANN)
     assert answer.verdict == "busy" and why in answer.message
     row.most = 6
     row.save()
@@ -327,7 +327,7 @@ def test_an_operator_reads_why_a_rendered_job_cannot_be_dispatched_now(login: Cr
     by = make.sponsor()
     quota(by, login.vendor, "day", 5)
     waits = job(login, by, 6, S.RENDERED)
-    (answer,) = actions.dispatch([waits.pk], ANN)
+    (answer,) = actions.dispatch_jobs([waits.pk], ANN)
     assert answer.verdict == "busy" and "it never fits" in answer.message
     assert state(waits) == S.RENDERED, "it still waits for its night"
 

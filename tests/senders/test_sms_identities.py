@@ -169,7 +169,7 @@ class TestChoice:
         program, vendor = Program(), api_vendor(channel="sms")
         Identity.objects.create(sponsor=program.sponsor, name="brand", channel="sms", sender_id="Velma")
         Identity.objects.create(sponsor=program.sponsor, name="mail", from_address="a@b.example", default=True)
-        vendor_cache.forget()
+        vendor_cache.forget_vendors()
         listed = {one["name"]: (one["channel"], one["senders"]) for one in program.get("identities").json()["data"]}
         assert listed == {"brand": ("sms", ["Velma"]), "mail": ("email", [])}
         assert program.send(letter(vendor, "+447700900123", identity="brand")).status_code == 202

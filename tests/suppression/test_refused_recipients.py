@@ -85,7 +85,7 @@ class TestFinalising:
         vendor = factories.vendor(sandbox=True)
         job = ended([refused_with("550", "5.1.1")], of=factories.credential(vendor))
         assert finalizer.finalise_job(job.pk) and not Suppression.objects.exists()
-        (answer,) = actions.retry([job.pk])
+        (answer,) = actions.retry_jobs([job.pk])
         assert answer.verdict == "already" and "1 refused" in answer.message
 
     def test_finalisers_at_once_and_a_second_time_suppress_once(self) -> None:
@@ -154,28 +154,28 @@ class TestFinalising:
 class TestRetry:
     def test_who_was_lifted_is_called_again_and_is_suppressed_again_only_by_a_new_refusal(self, sandbox: Any) -> None:
         job = sent(taken(["bounce@sandbox.example", "r2@sandbox.example"], login(sandbox.url)))
-        assert actions.retry([job.pk])[0].verdict == "already"
+        assert actions.retry_jobs([job.pk])[0].verdict == "already"
         assert lifted("bounce@sandbox.example", sponsor=job.sponsor_id) == 1
         assert refused.suppress_refused(job.pk) == 0, "the old refusal is older than the lifting"
-        (answer,) = actions.retry([job.pk])
+        (answer,) = actions.retry_jobs([job.pk])
         assert (answer.messages, messages(job)[0].resend_no) == (1, 1)
         job = sent(take_again(job))
         assert (job.refused, job.accepted, Suppression.objects.get().until) == (1, 1, None)
-        assert actions.retry([job.pk])[0].verdict == "already" and breaches() == []
+        assert actions.retry_jobs([job.pk])[0].verdict == "already" and breaches() == []
 
     def test_one_of_two_suppressions_that_is_lifted_frees_nobody(self) -> None:
         job = ended([refused_with("550", "5.1.1")])
         assert finalizer.finalise_job(job.pk)
         suppress("r1@sandbox.example")
         lifted("r1@sandbox.example", sponsor=job.sponsor_id)
-        assert actions.retry([job.pk])[0].verdict == "already" and ends(job) == ["550"]
+        assert actions.retry_jobs([job.pk])[0].verdict == "already" and ends(job) == ["550"]
 
     def test_the_lifting_of_another_suppression_frees_nobody_of_whom_there_was_none(self) -> None:
         """As of a sandbox vendor, or of a version that suppressed nobody by a refusal."""
         job = logged(1, [refused_with("550", "5.1.1")])
         suppress("r1@sandbox.example")
         lifted("r1@sandbox.example")
-        assert actions.retry([job.pk])[0].verdict == "already" and ends(job) == ["550"]
+        assert actions.retry_jobs([job.pk])[0].verdict == "already" and ends(job) == ["550"]
 
     def test_a_stopped_parents_uncut_rest_is_counted_without_the_suppressed_and_with_the_lifted(self) -> None:
         vendor = factories.vendor(small_audience_threshold=2)
@@ -185,10 +185,10 @@ class TestRetry:
         dispatcher.dispatch_ready([job.pk])
         claimed = mailcaster.claim_next_job(caster.pk, timezone.now())
         assert claimed
-        actions.stop([job.pk])
+        actions.stop_jobs([job.pk])
         assert finalizer.finalise_job(claimed.job_id) and finalizer.finish_parent(job.pk)
         lifted("r2@sandbox.example", "r7@sandbox.example")
-        (answer,) = actions.retry([job.pk])
+        (answer,) = actions.retry_jobs([job.pk])
         job.refresh_from_db()
         assert answer.messages == 6, "r1, r3, r4 and the lifted r2 of the child; of the rest r5 and the lifted r7"
         assert (job.status, job.remaining, job.remaining_suppressed) == ("P_ASSIGNING", 4, 2)
@@ -200,7 +200,7 @@ class TestRetry:
         rest = Message.objects.filter(id__gte=job.first_message)
         rest.update(error_code="suppressed", error_sub_type="stop", dequeued_at=timezone.now())
         Job.objects.filter(pk=job.pk).update(remaining_suppressed=2, finished_at=timezone.now())
-        (answer,) = actions.retry([job.pk])
+        (answer,) = actions.retry_jobs([job.pk])
         assert (answer.verdict, answer.messages) == ("already", 0) and "2 suppressed" in answer.message
 
 

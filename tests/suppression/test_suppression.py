@@ -153,7 +153,7 @@ class TestImport:
         assert [m.error_sub_type for m in messages(job)][:2] == ["unsubscribed", "bounced"]
         sums = progress.progress_of_jobs([job])[job.pk]
         assert (job.suppressed, sums.suppressed, sums.waiting) == (2, 2, 2)
-        assert [labels.of_message(m) for m in messages(job)][1:3] == ["Suppressed", "Waiting"]
+        assert [labels.label_of_message(m) for m in messages(job)][1:3] == ["Suppressed", "Waiting"]
 
     def test_it_is_done_in_slices(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(comparing, "AT_ONCE", 3)
@@ -172,7 +172,7 @@ class TestImport:
         Job.objects.filter(pk=job.pk).update(status="DISPATCHED")
         job = sent(take_again(job))
         assert (job.status, job.suppressed, job.units) == ("LOGGED", 2, 0) and not sandbox.books().recipients
-        assert labels.of_sum(progress.progress_of_jobs([job])[job.pk]) == "Suppressed"
+        assert labels.label_of_sum(progress.progress_of_jobs([job])[job.pk]) == "Suppressed"
         assert breaches() == []
 
     def test_children_are_cut_with_the_suppressed_among_them(self) -> None:
@@ -280,11 +280,11 @@ class TestRetry:
     def test_a_suppressed_message_is_sent_only_if_it_was_lifted_and_somebody_retries(self) -> None:
         suppress("r1@sandbox.example", "r2@sandbox.example")
         job = logged(3, [suppressed(), suppressed(), accepted()])
-        (answer,) = actions.retry([job.pk])
+        (answer,) = actions.retry_jobs([job.pk])
         assert answer.verdict == "already" and "2 suppressed" in answer.message
         lifted("r1@sandbox.example")
         assert ends(job) == ["suppressed", "suppressed", None]
-        (answer,) = actions.retry([job.pk])
+        (answer,) = actions.retry_jobs([job.pk])
         job.refresh_from_db()
         assert (answer.messages, job.suppressed, ends(job)) == (1, 1, [None, "suppressed", None])
 
@@ -297,16 +297,16 @@ class TestRetry:
     ) -> None:
         never = refused() | {"error_code": code, "error_sub_type": note}
         job = logged(2, [never, refused() | {"error_code": "552", "error_sub_type": "5.3.4"}])
-        (answer,) = actions.retry([job.pk])
+        (answer,) = actions.retry_jobs([job.pk])
         job.refresh_from_db()
         assert (answer.messages, job.refused, ends(job)) == (1, 1, [code, None])
-        (alone,) = actions.retry([logged(1, [never]).pk])
+        (alone,) = actions.retry_jobs([logged(1, [never]).pk])
         assert alone.verdict == "already"
 
     def test_whom_a_retry_would_call_and_who_was_suppressed_meanwhile_is_not_called(self, sandbox: Any) -> None:
         job = sent(taken(["reject@sandbox.example", "r2@sandbox.example"], login(sandbox.url)))
         suppress("reject@sandbox.example")
-        actions.retry([job.pk])
+        actions.retry_jobs([job.pk])
         calls = len(sandbox.books().entries)
         job = sent(take_again(job))
         assert (job.accepted, job.refused, job.suppressed) == (1, 0, 1)
@@ -320,7 +320,7 @@ class TestRetry:
         suppress("reject@sandbox.example")
         Job.objects.update(suppressions=Suppression.objects.get().position)
         calls = len(sandbox.books().entries)
-        actions.retry([job.pk])
+        actions.retry_jobs([job.pk])
         job = sent(take_again(job))
         assert (job.accepted, job.suppressed) == (1, 1) and len(sandbox.books().entries) == calls
 

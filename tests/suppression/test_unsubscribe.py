@@ -99,7 +99,7 @@ class TestTokens:
 
     def test_the_key_of_links_is_that_of_no_address(self) -> None:
         purposes = {links.PURPOSE, *get_args(return_paths.Purpose)}
-        assert len({token_keys.keys(purpose)[0] for purpose in purposes}) == 3
+        assert len({token_keys.keys_for_purpose(purpose)[0] for purpose in purposes}) == 3
 
     def test_a_changed_or_foreign_token_is_none(self) -> None:
         good = token(job())
@@ -112,7 +112,7 @@ class TestTokens:
         one = job()
         old = token(one)
         before = links.read_link(old)
-        token_keys.add()
+        token_keys.add_key()
         forget()
         assert token(one) != old and links.read_link(old) == before
         settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "another one", [settings.SECRET_KEY]

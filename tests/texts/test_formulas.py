@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from campaigns.lists.intake import LeftOut, Table, write_left_out
-from campaigns.texts.formulas import harmless, undone
+from campaigns.texts.formulas import make_harmless, undo_harmless
 
 FORMULA = re.compile(r"[=+\-@\uff1d\uff0b\uff0d\uff20]")
 NUMBER = re.compile(r"[+-][0-9][0-9 .,]*")
@@ -29,15 +29,15 @@ NUMBER = re.compile(r"[+-][0-9][0-9 .,]*")
     ],
 )  # fmt: skip
 def test_no_part_of_a_text_is_a_formula(text, written):
-    assert harmless(text) == written
-    assert undone(written) == text
+    assert make_harmless(text) == written
+    assert undo_harmless(written) == text
 
 
 @settings(max_examples=100)
 @given(st.text("=+-@;,\t\r\n' \"1a\xa0\uff1d\x0b\u200b\u3000", max_size=12))
 def test_no_part_begins_as_a_formula_and_each_text_is_read_back(text):
-    written = harmless(text)
-    assert undone(written) == text
+    written = make_harmless(text)
+    assert undo_harmless(written) == text
     assert written[:1] not in ("\t", "\r", "\n")
     for part in re.split("[;\t\r\n]", written):
         begun = part.lstrip(' "\xa0\x0b\u200b\u3000')

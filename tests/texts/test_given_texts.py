@@ -17,14 +17,14 @@ from campaigns.lists.intake.checking import AddressReader
 from campaigns.lists.intake.csv_reader import field_name
 from campaigns.lists.intake.files import open_source
 from campaigns.texts import templates
-from campaigns.texts.given_texts import composed, given_address, given_fields, given_name, given_value
+from campaigns.texts.given_texts import compose_text, given_address, given_fields, given_name, given_value
 from campaigns.texts.templates import TemplateError
 
 MULLER = "Mu\u0308ller"  # as a Mac writes it
 
 
 def sent(data: str, subject: str = "News", body: str = "Dear {{ name }},") -> list[tuple[str, dict[str, str]]]:
-    content = templates.compile(subject, body, html=False)
+    content = templates.compile_templates(subject, body, html=False)
     return list(check_table(Table(io.BytesIO(data.encode())), "email", content))
 
 
@@ -82,7 +82,7 @@ class TestTheTable:
     @example("u\u200b\u0308")
     @example("\u200e \u0308")
     def test_what_was_given_once_stays_the_same(self, text: str) -> None:
-        for once in (composed, given_value, given_name, given_address):
+        for once in (compose_text, given_value, given_name, given_address):
             assert once(once(text)) == once(text)
             assert unicodedata.is_normalized("NFC", once(text)) or text.startswith("\0")
 
@@ -105,7 +105,7 @@ class TestLists:
     @pytest.mark.parametrize("column", ["Gro\u0308\u00dfe", "Gr\u00f6\u00dfe"])
     @pytest.mark.parametrize("shown", ["Gro\u0308\u00dfe", "Gr\u00f6\u00dfe"])
     def test_a_column_is_found_however_its_letters_are_written(self, column: str, shown: str) -> None:
-        body = composed("{{ " + shown + " }}")
+        body = compose_text("{{ " + shown + " }}")
         assert sent(f"email,{column}\nann@example.org,{MULLER}\n", body=body)[0][1] == {
             "Gr\u00f6\u00dfe": "M\u00fcller"
         }
@@ -126,17 +126,17 @@ class TestLists:
     )
     def test_a_header_keeps_its_letters_and_vowel_signs(self, header: str, field: str) -> None:
         assert field_name(header) == field
-        assert templates.compile("News", "{{ " + field + " }}", html=False).fields == {field}
+        assert templates.compile_templates("News", "{{ " + field + " }}", html=False).fields == {field}
 
     def test_a_tab_in_a_subject_is_a_blank_as_in_the_letter(self) -> None:
-        content = templates.compile("For {{ name }}", "x", html=False)
-        assert content.render("ann@example.org", {"name": "Ann\tLee"})[0] == "For Ann Lee"
+        content = templates.compile_templates("For {{ name }}", "x", html=False)
+        assert content.render_letter("ann@example.org", {"name": "Ann\tLee"})[0] == "For Ann Lee"
 
     @pytest.mark.parametrize("sign", ["\x00", "\x07", "\x1b", "\x7f"])
     def test_no_control_sign_reaches_a_subject(self, sign: str) -> None:
-        content = templates.compile("For {{ name }}", "x", html=False)
+        content = templates.compile_templates("For {{ name }}", "x", html=False)
         with pytest.raises(TemplateError, match="control sign"):
-            content.render("ann@example.org", {"name": f"Ann{sign}"})
+            content.render_letter("ann@example.org", {"name": f"Ann{sign}"})
 
     def test_a_local_part_that_no_server_takes_is_a_bad_row(self) -> None:
         long = "\u00fc" * 40 + "@example.org"
@@ -170,9 +170,9 @@ class TestTemplates:
     )
     def test_a_minified_style_sheet_begins_no_comment(self, sheet: str) -> None:
         html = f"<html><head><style type='text/css'>{sheet}</style></head><body>Hi {{{{ name }}}}</body></html>"
-        content = templates.compile("News", html, html=True)
-        assert content.render("ann@example.org", {"name": "Ann"})[1] == html.replace("{{ name }}", "Ann")
-        assert content.plain
+        content = templates.compile_templates("News", html, html=True)
+        assert content.render_letter("ann@example.org", {"name": "Ann"})[1] == html.replace("{{ name }}", "Ann")
+        assert content.is_plain
 
     @pytest.mark.parametrize(
         ("body", "said"),
@@ -203,12 +203,15 @@ class TestTemplates:
     )
     def test_what_word_processors_and_newcomers_type_is_explained(self, body: str, said: str) -> None:
         with pytest.raises(TemplateError, match=r"^the body.*" + re.escape(said)):
-            templates.compile("News", body, html=False)
+            templates.compile_templates("News", body, html=False)
 
     def test_a_comment_without_an_end_is_named(self) -> None:
         with pytest.raises(TemplateError, match=r"\{# begins a comment, and no #\} ends it"):
-            templates.compile("News", "Hi {#name", html=False)
-        assert templates.compile("News", "Hi{# for whom? #}", html=True).render("a@example.org", {})[1] == "Hi"
+            templates.compile_templates("News", "Hi {#name", html=False)
+        assert (
+            templates.compile_templates("News", "Hi{# for whom? #}", html=True).render_letter("a@example.org", {})[1]
+            == "Hi"
+        )
 
 
 def test_the_api_takes_texts_by_the_same_door() -> None:

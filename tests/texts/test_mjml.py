@@ -26,10 +26,10 @@ LETTER = page(
 
 
 def test_templates_in_mjml_are_templates_in_html() -> None:
-    html = mjml.to_html(LETTER)
+    html = mjml.mjml_to_html(LETTER)
     assert html.startswith("<!doctype html>") and "<mj-" not in html
     fields = {"name": "A & B", "count": 1, "lines": ["tea", "milk"], "link": "https://example.com/"}
-    body = templates.compile("", html, html=True).render("a@b.example", fields)[1]
+    body = templates.compile_templates("", html, html=True).render_letter("a@b.example", fields)[1]
     assert "Dear A &amp; B é" in body and body.index("tea;") < body.index("milk;")
     assert 'href="https://example.com/?a=1&amp;b=A%20%26%20B"' in body
 
@@ -50,12 +50,12 @@ def test_templates_in_mjml_are_templates_in_html() -> None:
 )
 def test_what_is_no_mjml_is_told_and_ends_no_process_of_ours(source: str, message: str) -> None:
     with pytest.raises(TemplateError, match=message):
-        mjml.to_html(source)
+        mjml.mjml_to_html(source)
 
 
 def test_converting_takes_steps() -> None:
     with pytest.raises(OverBudget):
-        mjml.to_html(LETTER, Purse(most=1_000))
+        mjml.mjml_to_html(LETTER, Purse(most=1_000))
 
 
 @pytest.mark.django_db

@@ -20,7 +20,9 @@ ORDER = """<html><head><title>Order</title><style>p { color: red }</style></head
 
 
 def shown(html: str, **fields: Any) -> str:
-    return templates.compile("", html, html=True, text=made_from(html)).render("ann@example.org", fields)[2]
+    return templates.compile_templates("", html, html=True, text=made_from(html)).render_letter(
+        "ann@example.org", fields
+    )[2]
 
 
 def test_a_template_does_in_the_text_what_it_does_in_the_html() -> None:

@@ -47,7 +47,7 @@ class Purse(Budget):
     def __init__(self, most=10**9):
         self.drawn, self.most = 0, most
 
-    def draw(self):
+    def draw_steps(self):
         return self.granted(1_000)
 
     def draw_portion(self):
@@ -65,7 +65,7 @@ class Purse(Budget):
 
 
 def facts(content):
-    names = ("fields", "optional", "required", "subject_fields", "safe", "given", "plain", "is_spliced")
+    names = ("fields", "optional", "required", "subject_fields", "safe", "given", "is_plain", "is_spliced")
     return {name: getattr(content, name) for name in names}
 
 
@@ -73,9 +73,11 @@ def made(subject, body, html, text, most=10**9):
     """All that can be seen of a letter: what is known of its templates, its texts or its fault, and its price."""
     purse, seen = Purse(most), []
     try:
-        content = templates.compile(subject, body, html, purse, text, {"unsubscribe_url": "https://x.example/"})
+        content = templates.compile_templates(
+            subject, body, html, purse, text, {"unsubscribe_url": "https://x.example/"}
+        )
         seen.append(facts(content))
-        seen.append(content.render("ann@b.example", FIELDS, purse))
+        seen.append(content.render_letter("ann@b.example", FIELDS, purse))
     except (TemplateError, OverBudget) as why:
         seen += [type(why), str(why)]
     return [*seen, purse.used]
@@ -112,21 +114,21 @@ def test_a_letter_is_the_same_wherever_it_is_made(html, elsewhere, monkeypatch):
 @pytest.mark.parametrize("most", [1, 5_000, 20_000])
 def test_a_budget_ends_it_there_as_it_does_here(most, elsewhere):
     """It may be granted a portion more than here; the sentence is that of the budget."""
-    purse, content = Purse(most), templates.compile("", LOOPS, False)
-    letters = (content.render("ann@b.example", {"l": [0] * 100}, purse) for _ in range(4))
+    purse, content = Purse(most), templates.compile_templates("", LOOPS, False)
+    letters = (content.render_letter("ann@b.example", {"l": [0] * 100}, purse) for _ in range(4))
     with pytest.raises(OverBudget, match="no more"):
         list(letters)
     assert purse.drawn < most + 7_000
     purse.most = 10**9
-    assert content.render("ann@b.example", {"l": [0]}, purse)[1] == "x", "the process answers its next question"
+    assert content.render_letter("ann@b.example", {"l": [0]}, purse)[1] == "x", "the process answers its next question"
 
 
 def test_what_a_letter_takes_elsewhere_is_paid_for(elsewhere):
     purse = Purse()
-    content = templates.compile("", LOOPS, False, purse)
+    content = templates.compile_templates("", LOOPS, False, purse)
     before = purse.used
     with pytest.raises(TemplateError, match="more than 50,000 steps"):
-        content.render("ann@b.example", {"l": [0] * 300}, purse)
+        content.render_letter("ann@b.example", {"l": [0] * 300}, purse)
     assert MAX_STEPS <= purse.used - before < MAX_STEPS + 1_000
 
 
@@ -134,7 +136,7 @@ def test_compiling_is_paid_for_each_time(elsewhere):
     paid = []
     for _ in range(2):
         purse = Purse()
-        templates.compile("", LOOPS, False, purse)
+        templates.compile_templates("", LOOPS, False, purse)
         paid.append(purse.used)
     assert paid[0] == paid[1] > 0
 
@@ -145,15 +147,15 @@ def test_a_process_keeps_all_templates_of_a_letter():
         server = render_process.TemplateServer(theirs)
         texts = [f"{{% if a %}}{number}{{% endif %}}" for number in range(MOST_HEADERS + 1)]
         sources = [Source(text, "", False, "", ()) for text in texts]
-        first = [server._content(source) for source in sources]
-        kept = sum(server._content(source) is made for source, made in zip(sources, first, strict=True))
+        first = [server._compiled_content(source) for source in sources]
+        kept = sum(server._compiled_content(source) is made for source, made in zip(sources, first, strict=True))
     assert kept == MOST_HEADERS + 1
 
 
 @pytest.mark.parametrize("value", [{1, 2}, 10**5_000], ids=["set", "number"])
 def test_what_json_has_not_is_rendered_here(value, elsewhere):
-    content = templates.compile("", "{% if s %}x{% endif %}", False)
-    assert content.render("ann@b.example", {"s": value})[1] == "x"
+    content = templates.compile_templates("", "{% if s %}x{% endif %}", False)
+    assert content.render_letter("ann@b.example", {"s": value})[1] == "x"
 
 
 def test_what_takes_little_time_is_made_here(pool):
@@ -163,31 +165,31 @@ def test_what_takes_little_time_is_made_here(pool):
     short = templates.compile_here(Source("{{ a }}", "{% if a %}{{ b }}{% endif %}", False, "", ()))
     long = templates.compile_here(Source("", LOOPS, False, "", ()))
     for _ in range(2_000):
-        by.render(plain, {"a": "1", "b": "2"}, None)
-        by.render(short, {"a": "1", "b": "2"}, None)
+        by.render_content(plain, {"a": "1", "b": "2"}, None)
+        by.render_content(short, {"a": "1", "b": "2"}, None)
     assert by._process is None
     while by._process is None:
-        by.render(long, {"l": [0] * 40}, None)
+        by.render_content(long, {"l": [0] * 40}, None)
     assert render_pool.FIRST < by._taken < render_pool.FIRST + 5_000
     by.close()
 
 
 def test_a_template_that_is_compiled_elsewhere_and_only_shows_fields_is_rendered_here(elsewhere):
-    content = templates.compile("Hi {{ a }}", "{{ a }}" * 200, True)
+    content = templates.compile_templates("Hi {{ a }}", "{{ a }}" * 200, True)
     assert elsewhere._process and content.is_spliced and not content.is_deferred
     elsewhere._process.end()
-    assert content.render("ann@b.example", {"a": "<"})[1] == "&lt;" * 200
+    assert content.render_letter("ann@b.example", {"a": "<"})[1] == "&lt;" * 200
 
 
 def test_what_other_requests_will_render_is_compiled_here(elsewhere):
-    content = templates.compile("", LOOPS, False, is_kept=True)
+    content = templates.compile_templates("", LOOPS, False, is_kept=True)
     assert elsewhere._process is None and not content.is_deferred
 
 
 def test_what_was_compiled_elsewhere_is_rendered_here_by_a_thread_without_a_renderer(elsewhere):
-    content, found = templates.compile("", LOOPS, True, text="{{ l }}"), []
+    content, found = templates.compile_templates("", LOOPS, True, text="{{ l }}"), []
     assert content.is_deferred
-    thread = threading.Thread(target=lambda: found.append(content.render("ann@b.example", {"l": [0]})))
+    thread = threading.Thread(target=lambda: found.append(content.render_letter("ann@b.example", {"l": [0]})))
     thread.start()
     thread.join()
     assert found == [("", "x", "[0]")]
@@ -211,7 +213,7 @@ def asked(by):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGXCPU])
 def test_a_process_that_dies_is_an_error_and_another_one_takes_its_place(number, pool):
     by = RequestRenderer(pool)
-    by.compile(Source("", LOOPS * 10, False, "", ()), None)
+    by.compile_content(Source("", LOOPS * 10, False, "", ()), None)
     pid = by._process.pid
     os.kill(pid, signal.SIGSTOP)
     thread, ended = asked(by)
@@ -222,50 +224,50 @@ def test_a_process_that_dies_is_an_error_and_another_one_takes_its_place(number,
     assert [type(why) for why in ended] == [ProcessLost] and "try again" in str(ended[0])
     by.close()
     other = RequestRenderer(pool)
-    assert other.compile(Source("", LOOPS * 10, False, "", ()), None).is_deferred
+    assert other.compile_content(Source("", LOOPS * 10, False, "", ()), None).is_deferred
     assert other._process.pid != pid
     other.close()
 
 
 def test_a_process_that_died_while_nobody_needed_it_is_replaced_without_a_word(pool):
     by = RequestRenderer(pool)
-    by.compile(Source("", LOOPS * 10, False, "", ()), None)
+    by.compile_content(Source("", LOOPS * 10, False, "", ()), None)
     process = by._process
     by.close()
     os.kill(process.pid, signal.SIGKILL)
-    wait_until(lambda: not process.lives, "it is dead")
+    wait_until(lambda: not process.is_alive, "it is dead")
     by = RequestRenderer(pool)
-    assert by.compile(Source("", LOOPS * 10, False, "", ()), None).is_deferred
+    assert by.compile_content(Source("", LOOPS * 10, False, "", ()), None).is_deferred
     by.close()
 
 
 def test_a_silent_process_is_ended_at_the_deadline(pool):
     by = RequestRenderer(pool)
-    by.compile(Source("", LOOPS * 10, False, "", ()), None)
+    by.compile_content(Source("", LOOPS * 10, False, "", ()), None)
     process = by._process
     os.kill(process.pid, signal.SIGSTOP)
     process._line.settimeout(0.05)
     with pytest.raises(ProcessLost):
-        by.compile(Source("", LOOPS * 20, False, "", ()), None)
+        by.compile_content(Source("", LOOPS * 20, False, "", ()), None)
     by.close()
-    assert not process.lives
+    assert not process.is_alive
 
 
 def test_there_are_no_more_of_them_than_is_said():
     pool = RenderPool(1, seconds=0.05)
-    first = pool.take()
+    first = pool.take_process()
     with pytest.raises(ProcessLost, match="busy"):
-        pool.take()
-    pool.give_back(first, is_sound=False)
-    assert not first.lives
+        pool.take_process()
+    pool.give_process_back(first, is_sound=False)
+    assert not first.is_alive
 
 
 def test_one_that_cannot_be_started_leaves_its_place(pool, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(render_pool.apart.sys, "executable", "/nonexistent/python")
         with pytest.raises(ProcessLost, match="started"):
-            pool.take()
-    pool.give_back(pool.take(), is_sound=False)
+            pool.take_process()
+    pool.give_process_back(pool.take_process(), is_sound=False)
 
 
 def test_a_request_that_ends_amid_an_answer_leaves_it_to_nobody(pool):
@@ -278,28 +280,28 @@ def test_a_request_that_ends_amid_an_answer_leaves_it_to_nobody(pool):
     by = RequestRenderer(pool)
     source = Source("", LOOPS * 10, False, "", ())
     with pytest.raises(ConnectionError):
-        by.compile(source, Broken())
+        by.compile_content(source, Broken())
     process = by._process
     by.close()
-    assert not process.lives
+    assert not process.is_alive
     by = RequestRenderer(pool)
-    assert by.compile(source, None).is_deferred
+    assert by.compile_content(source, None).is_deferred
     by.close()
 
 
 def test_one_serves_so_many_requests_and_no_more(pool, monkeypatch):
     monkeypatch.setattr(render_pool, "REQUESTS", 2)
-    first = pool.take()
-    pool.give_back(first, is_sound=True)
-    assert pool.take() is first
-    pool.give_back(first, is_sound=True)
-    assert not first.lives
+    first = pool.take_process()
+    pool.give_process_back(first, is_sound=True)
+    assert pool.take_process() is first
+    pool.give_process_back(first, is_sound=True)
+    assert not first.is_alive
 
 
 def test_it_has_limits_and_knows_no_secret(pool, monkeypatch):
     monkeypatch.setenv("SECRET_KEY", "known to nobody")
     by = RequestRenderer(pool)
-    by.compile(Source("", LOOPS * 10, False, "", ()), None)
+    by.compile_content(Source("", LOOPS * 10, False, "", ()), None)
     proc = Path(f"/proc/{by._process.pid}")
     limits = (proc / "limits").read_text()
     assert re.search(rf"Max address space +{render_pool.apart.MEMORY} ", limits)
@@ -310,7 +312,7 @@ def test_it_has_limits_and_knows_no_secret(pool, monkeypatch):
 
 def test_it_ends_when_this_process_closes_the_line_however_it_ends(pool):
     by = RequestRenderer(pool)
-    by.compile(Source("", LOOPS * 10, False, "", ()), None)
+    by.compile_content(Source("", LOOPS * 10, False, "", ()), None)
     process = by._process
     process._line.close()  # as the system does at the end of a process
     assert process._process.wait(120) == 0

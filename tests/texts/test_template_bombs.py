@@ -24,7 +24,7 @@ FIELDS = {"x": "short", "y": {"a": "b"}, "l": ["a", "b"], "s": "a" * 100_000, "t
 
 def fault(body, html=False, **fields):
     with pytest.raises(TemplateError) as found:
-        templates.compile("", body, html).render("ann@b.example", {**FIELDS, **fields})
+        templates.compile_templates("", body, html).render_letter("ann@b.example", {**FIELDS, **fields})
     assert len(str(found.value)) <= LONGEST_FAULT
     return str(found.value)
 
@@ -66,16 +66,18 @@ def test_an_error_is_a_sentence_whatever_it_is_about(body, why):
 @pytest.mark.parametrize("value", [[0] * 30_000, "a" * 100_000], ids=["list", "text"])
 @pytest.mark.parametrize("html", [True, False])
 def test_fields_that_are_only_shown_are_measured_before_they_are_put_together(value, html):
-    content = templates.compile("", "{{l}}" * 1_600, html)
-    assert content.plain
+    content = templates.compile_templates("", "{{l}}" * 1_600, html)
+    assert content.is_plain
     with pytest.raises(TemplateError, match=f"more than 50,000 steps|longer than {MAX_SIZE:,}"):
-        content.render("ann@b.example", {"l": value})
+        content.render_letter("ann@b.example", {"l": value})
 
 
 def test_no_number_is_larger_than_those_that_a_computer_counts_with():
     """To divide numbers of a million digits takes seconds in which no other thread runs."""
-    content = templates.compile("", "{{ s|int(0, 16) }},{{ s|float }},{{ '0x1f'|int(0, 16) }},{{ '2.5'|int }}", False)
-    assert content.render("ann@b.example", {"s": "f" * 100_000})[1] == "0,0.0,31,2"
+    content = templates.compile_templates(
+        "", "{{ s|int(0, 16) }},{{ s|float }},{{ '0x1f'|int(0, 16) }},{{ '2.5'|int }}", False
+    )
+    assert content.render_letter("ann@b.example", {"s": "f" * 100_000})[1] == "0,0.0,31,2"
 
 
 @pytest.mark.parametrize("text", ["y" * 900_000, "y" * 10_000])
@@ -98,7 +100,7 @@ def test_filters_of_filters_are_compiled_in_a_time_that_grows_as_they_do():
         count = 0
         sys.setprofile(seen)
         try:
-            templates.compile("", "{{x" + "|upper" * many + "}}", html=False, is_kept=True)
+            templates.compile_templates("", "{{x" + "|upper" * many + "}}", html=False, is_kept=True)
         finally:
             sys.setprofile(None)
         found.append(count)
@@ -106,7 +108,9 @@ def test_filters_of_filters_are_compiled_in_a_time_that_grows_as_they_do():
 
 
 def test_a_row_that_lacks_many_fields_is_told_in_a_sentence():
-    content = templates.compile("", "".join(f"{{{{ {'m' * 150}{number} }}}}" for number in range(900)), html=False)
+    content = templates.compile_templates(
+        "", "".join(f"{{{{ {'m' * 150}{number} }}}}" for number in range(900)), html=False
+    )
     found = list(field_faults("ann@b.example", {}, content))
     assert found and all(len(one) <= LONGEST_FAULT for one in found)
 
@@ -133,7 +137,7 @@ def test_html_is_read_the_same_within_this_process_and_in_one_of_its_own(monkeyp
 def test_mjml_of_more_parts_than_a_template_may_have_is_refused():
     parts = "".join(f"{{{{ v{number} }}}}" for number in range(5_001))
     with pytest.raises(TemplateError, match="more than 5,000 parts"):
-        mjml.to_html(
+        mjml.mjml_to_html(
             f"<mjml><mj-body><mj-section><mj-column><mj-text>{parts}</mj-text></mj-column></mj-section></mj-body></mjml>"
         )
 
@@ -182,4 +186,4 @@ def test_long_numbers_are_paid_for_where_they_are_divided():
     body = "{% for n in m %}{% if a is divisibleby(b) or a is even or a == b %}{% endif %}{% endfor %}x"
     assert "more than 50,000 steps" in fault(body, m=[0] * 1_000, a=10**4_299 + 1, b=10**2_150 + 1)
     fields = {**FIELDS, "m": [0] * 1_000, "a": int(1e308), "b": 10**154 + 1}
-    assert templates.compile("", body, False).render("ann@b.example", fields)[1] == "x"
+    assert templates.compile_templates("", body, False).render_letter("ann@b.example", fields)[1] == "x"

@@ -10,7 +10,7 @@ from tests.lists.test_intake_csv_reader import problems
 
 
 def render(body, html=False, **fields):
-    text = templates.compile("s", body, html).render("ann@b.example", fields)[1]
+    text = templates.compile_templates("s", body, html).render_letter("ann@b.example", fields)[1]
     return text.replace("\xa0", " ").replace("\u202f", " ")
 
 
@@ -51,8 +51,8 @@ def test_values_are_shown_as_readers_write_them(body, text):
 
 
 def test_a_field_called_locale_is_each_recipients_own():
-    content = templates.compile("", "{{ amount|money('EUR') }}", html=False)
-    shown = [content.render("a@b.example", {"amount": 5, "locale": one})[1] for one in ("en", "de", "", "pt-BR")]
+    content = templates.compile_templates("", "{{ amount|money('EUR') }}", html=False)
+    shown = [content.render_letter("a@b.example", {"amount": 5, "locale": one})[1] for one in ("en", "de", "", "pt-BR")]
     assert [text.replace("\xa0", " ") for text in shown] == ["€5.00", "5,00 €", "€5.00", "€ 5,00"]
 
 
@@ -109,21 +109,23 @@ def test_no_object_of_the_program_is_ever_printed(value, form):
 
 
 def test_a_field_that_may_be_missing_has_a_default_or_is_asked_for():
-    content = templates.compile("", "{{ a|default('x') }}{% if b is defined %}{{ b }}{% endif %}{{ c }}", html=False)
+    content = templates.compile_templates(
+        "", "{{ a|default('x') }}{% if b is defined %}{{ b }}{% endif %}{{ c }}", html=False
+    )
     assert (content.fields, content.optional) == ({"c"}, {"a", "b"})
     assert list(checking.field_faults("r", {"c": "1"}, content)) == []
-    assert content.render("r", {"c": "1"})[1] == "x1"
+    assert content.render_letter("r", {"c": "1"})[1] == "x1"
     assert "the template needs 'c'" in list(checking.field_faults("r", {"a": "1"}, content))
 
 
 def test_a_list_must_have_the_columns_that_the_template_names_even_if_they_may_be_empty():
-    content = templates.compile("", "{{ nmae|default('friend', true) }}", html=False)
+    content = templates.compile_templates("", "{{ nmae|default('friend', true) }}", html=False)
     (problem,) = problems("email,name\nann@sandbox.example,Ann\n", content)
     assert str(problem) == "row 1: the template needs 'nmae'; the columns are email, name"
 
 
 def test_a_value_that_cannot_be_shown_is_told_with_its_row():
-    content = templates.compile("", "{{ due|date }} {{ amount|money('EUR') }}", html=False)
+    content = templates.compile_templates("", "{{ due|date }} {{ amount|money('EUR') }}", html=False)
     rows = "email,due,amount\nann@sandbox.example,2026-01-01,5\nbob@sandbox.example,01.02.2026,5\n"
     (problem,) = problems(rows + "eve@sandbox.example,2026-01-01,5\n", content)
     assert str(problem) == "row 3: date: '01.02.2026' is no date like 2026-03-31"
@@ -151,10 +153,10 @@ SQUARED = "{% set b = [" + "t," * 900 + "] %}{% set c = [" + "b," * 900 + "] %}"
     ],
 )
 def test_no_filter_makes_much_of_little(body, html):
-    content = templates.compile("", body, html)
+    content = templates.compile_templates("", body, html)
     fields = {"l": ["x"] * 20_000, "t": "a " * 40_000}
     with pytest.raises(TemplateError, match=r"than 50,000 steps|than 1,000,000|than 1,000 values|is no text"):
-        content.render("ann@b.example", fields)
+        content.render_letter("ann@b.example", fields)
 
 
 def test_formatting_takes_so_many_steps_wherever_it_runs():

@@ -77,14 +77,14 @@ def take_answer(new: NewAnswer) -> list[int]:
 
 def _event_data(new: NewAnswer, kept: int | None) -> dict[str, Any]:
     return {
-        "id": public_ids.name("ans", kept) if kept else None,
+        "id": public_ids.id_of_number("ans", kept) if kept else None,
         "channel": new.channel,
         "kind": new.kind.value,
         "understood": new.understood,
-        "sender": labels.recipient(new.sender, seen=False),
+        "sender": labels.format_recipient(new.sender, seen=False),
         "to": text_to_store(new.to, LONGEST),
         "text": text_to_store(new.text, MOST_TEXT),
-        "message_id": public_ids.name("msg", new.message_id) if new.message_id else None,
+        "message_id": public_ids.id_of_number("msg", new.message_id) if new.message_id else None,
         "at": (new.at or timezone.now()).isoformat(),
     }
 

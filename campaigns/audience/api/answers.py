@@ -14,8 +14,8 @@ from campaigns.doors.front.cursors import page_of
 from campaigns.doors.front.keys import Caller, Key
 from campaigns.doors.front.problems import Problem
 from campaigns.doors.front.schemas import PageLinks, ProblemOut
-from campaigns.doors.labels import recipient
-from campaigns.doors.public_ids import PATTERN, name, number
+from campaigns.doors.labels import format_recipient
+from campaigns.doors.public_ids import PATTERN, id_of_number, number_of_id
 from campaigns.models import RecipientAnswer
 from vendors.history import Actor
 
@@ -95,7 +95,7 @@ def read_answer(request: HttpRequest, answer_id: str) -> dict[str, Any]:
 
 def _decide_answer(request: HttpRequest, answer_id: str, decide: Callable[[int, Actor], bool]) -> dict[str, Any]:
     caller: Caller = request.auth  # type: ignore[attr-defined]
-    rows = RecipientAnswer.objects.filter(sponsor=caller.sponsor_id, pk=number("ans", answer_id) or 0)
+    rows = RecipientAnswer.objects.filter(sponsor=caller.sponsor_id, pk=number_of_id("ans", answer_id) or 0)
     if caller.test or not rows.exists():
         raise Problem("not-found", "You have no such answer.")
     try:
@@ -115,14 +115,14 @@ def _live_caller(request: HttpRequest) -> Caller:
 
 def _answer_facts(row: RecipientAnswer) -> dict[str, Any]:
     return {
-        "id": name("ans", row.pk),
+        "id": id_of_number("ans", row.pk),
         "channel": row.channel,
         "kind": row.kind,
         "near": row.near,
-        "sender": recipient(row.sender, seen=False),
+        "sender": format_recipient(row.sender, seen=False),
         "to": row.to,
         "text": row.text,
-        "message_id": name("msg", row.message) if row.message else None,
+        "message_id": id_of_number("msg", row.message) if row.message else None,
         "outcome": row.outcome or "unread",
         "decided_by": row.decided_by or None,
         "decided_at": row.decided_at,

@@ -64,12 +64,12 @@ class FindOut(BaseModel):
     auth=Key("read"),
     response={200: FindOut, **PROBLEMS},
     summary="What one recipient got",
-    openapi_extra={"requestBody": request_bodies.described(FindIn)},
+    openapi_extra={"requestBody": request_bodies.describe_body(FindIn)},
 )
 def find_recipient(request: HttpRequest) -> dict[str, Any]:
     """Exactly this address, e-mail in any capitals; also of campaigns that no program sent. It changes nothing."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
-    asked, _ = request_bodies.read(request, FindIn)
+    asked, _ = request_bodies.read_body(request, FindIn)
     found = finding.look_for(asked.text, [caller.sponsor_id], caller.test)
     mine = [row for row in found.suppressed if row.sponsor_id == caller.sponsor_id and not caller.test]
     return {

@@ -16,10 +16,10 @@ from campaigns import tasks
 from campaigns.audience import inbound
 from campaigns.doors.front.cursors import page_of
 from campaigns.doors.front.keys import Caller, Key
-from campaigns.doors.front.problems import Problem, invalid
+from campaigns.doors.front.problems import Problem, invalid_problem
 from campaigns.doors.front.schemas import PageLinks, ProblemOut
-from campaigns.doors.labels import recipient
-from campaigns.doors.public_ids import PATTERN, name
+from campaigns.doors.labels import format_recipient
+from campaigns.doors.public_ids import PATTERN, id_of_number
 from campaigns.integrations.api import receipts
 from campaigns.models import InboundMessage
 
@@ -59,7 +59,7 @@ def take_inbound_by_query(request: HttpRequest, vendor: str) -> Status[None]:
 def _take_texts(request: HttpRequest, slug: str) -> Status[None]:
     of, messages, credentials = receipts.read_inbound(request, slug)
     if len(messages) > inbound.MOST:
-        raise invalid([{"pointer": "", "code": "too_long", "detail": f"At most {inbound.MOST:,} messages."}])
+        raise invalid_problem([{"pointer": "", "code": "too_long", "detail": f"At most {inbound.MOST:,} messages."}])
     if inbound.store_texts(of.id, messages, credentials).calls:
         tasks.notify_webhooks()
     receipts.counts.count_reports(of.id, "taken", len(messages))
@@ -88,8 +88,8 @@ def list_inbound(
 
 def _inbound_facts(row: InboundMessage) -> dict[str, Any]:
     return {
-        "id": name("inb", row.pk),
-        "sender": recipient(row.sender, seen=False),
+        "id": id_of_number("inb", row.pk),
+        "sender": format_recipient(row.sender, seen=False),
         "to": row.to,
         "identity": row.identity.name if row.identity else None,
         "text": row.text,

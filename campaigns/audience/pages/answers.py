@@ -11,7 +11,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from campaigns.audience import unread_answers
 from campaigns.doors import labels
-from campaigns.doors.access import actor, page
+from campaigns.doors.access import deciding_actor, owners_page
 from campaigns.models import Campaign, RecipientAnswer
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
 from vendors.said import show
@@ -30,7 +30,7 @@ DONE = {
 }
 
 
-@page(LOOK)
+@owners_page(LOOK)
 @require_GET
 def list_answers_page(request: HttpRequest) -> HttpResponse:
     """Show the unread answers to the user's sponsors, the oldest first, or decided ones, the latest first."""
@@ -44,7 +44,7 @@ def list_answers_page(request: HttpRequest) -> HttpResponse:
     seen = labels.sees_recipients(request.user)
     names = dict(Campaign.objects.filter(pk__in={row.campaign for row in some}).values_list("pk", "name"))
     for row in some:
-        row.writer, row.about = labels.recipient(row.sender, seen), names.get(row.campaign, "")
+        row.writer, row.about = labels.format_recipient(row.sender, seen), names.get(row.campaign, "")
     context = {
         "rows": some[:EACH_PAGE],
         "more": some[EACH_PAGE - 1].pk if len(some) > EACH_PAGE else None,
@@ -56,7 +56,7 @@ def list_answers_page(request: HttpRequest) -> HttpResponse:
     return render(request, "owners/answers.html", context)
 
 
-@page(CHANGE)
+@owners_page(CHANGE)
 @require_POST
 def decide_answer(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
     """Decide about an answer, once; a second press, or a second person, changes nothing."""
@@ -64,7 +64,7 @@ def decide_answer(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
         raise Http404
     row = get_object_or_404(RecipientAnswer.objects.of_sponsors(sponsors_of(request.user)), pk=pk)
     try:
-        if DECISIONS[verb](row.pk, actor(request)):
+        if DECISIONS[verb](row.pk, deciding_actor(request)):
             messages.success(request, str(DONE[verb]))
         else:
             row.refresh_from_db()

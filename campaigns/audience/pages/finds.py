@@ -8,11 +8,11 @@ from django.shortcuts import render
 from django.views.decorators.http import require_http_methods
 
 from campaigns.audience import finding
-from campaigns.doors.access import LOOK, page
+from campaigns.doors.access import LOOK, owners_page
 from campaigns.models.campaigns import sponsor_ids_of
 
 
-@page(LOOK, "campaigns.see_recipients")
+@owners_page(LOOK, "campaigns.see_recipients")
 @require_http_methods(["GET", "HEAD", "POST"])
 def show_find_page(request: HttpRequest) -> HttpResponse:
     """Show the search box and the result."""

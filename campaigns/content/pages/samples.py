@@ -8,7 +8,7 @@ from typing import Any
 from campaigns.content import previews
 from campaigns.content.template_versions import versions
 from campaigns.content.template_versions.versions import TemplateContent
-from campaigns.doors.sandboxed import framed, with_images
+from campaigns.doors.sandboxed import frame_content, show_images
 from campaigns.lists.intake import BadInput
 from campaigns.models import Campaign
 from campaigns.suppression.links import links_of
@@ -55,7 +55,9 @@ class SampleLetter:
 
     @property
     def frame(self) -> str:
-        return framed(with_images(self.letter.body, self.letter.attachments)) if self.letter and self.html else ""
+        return (
+            frame_content(show_images(self.letter.body, self.letter.attachments)) if self.letter and self.html else ""
+        )
 
     @property
     def part(self) -> str:

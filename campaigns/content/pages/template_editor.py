@@ -18,8 +18,8 @@ from campaigns.content.pages.templates import ADD, CHANGE, version_of, visible_t
 from campaigns.content.template_versions import comparing, versions
 from campaigns.content.template_versions.versions import TemplateContent
 from campaigns.doors import labels
-from campaigns.doors.access import actor, page
-from campaigns.doors.sandboxed import guarded
+from campaigns.doors.access import deciding_actor, owners_page
+from campaigns.doors.sandboxed import guard_frames
 from campaigns.models import Sponsor, Template, TemplateVersion
 from campaigns.models.campaigns import sponsors_of
 from campaigns.texts.parts import parse_header
@@ -75,7 +75,9 @@ class NewTemplateForm(ContentForm):
     field_order = ("sponsor", "name", "channel")
     sponsor = forms.ModelChoiceField(Sponsor.objects.none(), label=gettext_lazy("Sponsor"), empty_label=None)
     name = forms.CharField(label=gettext_lazy("Name"), max_length=100)
-    channel = forms.ChoiceField(label=gettext_lazy("Channel"), choices=labels.choices(Vendor.Channel), initial="email")
+    channel = forms.ChoiceField(
+        label=gettext_lazy("Channel"), choices=labels.form_choices(Vendor.Channel), initial="email"
+    )
 
     def __init__(self, *args: Any, user: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -83,7 +85,7 @@ class NewTemplateForm(ContentForm):
         field.queryset = Sponsor.objects.of_sponsors(sponsors_of(user))
 
 
-@page(ADD)
+@owners_page(ADD)
 @require_http_methods(["GET", "POST"])
 def new_template(request: HttpRequest) -> HttpResponse:
     """Create a template with its first version."""
@@ -91,7 +93,7 @@ def new_template(request: HttpRequest) -> HttpResponse:
     return _edit_content(request, None, form)
 
 
-@page(CHANGE)
+@owners_page(CHANGE)
 @require_http_methods(["GET", "POST"])
 def edit_template(request: HttpRequest, pk: int) -> HttpResponse:
     """Edit the next version, starting from the newest or from the one the URL names."""
@@ -128,7 +130,7 @@ def _edit_content(request: HttpRequest, row: Template | None, form: ContentForm)
                 facts |= _show_newer_version(row, form, content, error.newest)
                 status = 409
     answer = render(request, "owners/templates/edit.html", facts, status=status)
-    return guarded(answer)
+    return guard_frames(answer)
 
 
 def _save_version(
@@ -136,7 +138,9 @@ def _save_version(
 ) -> HttpResponse:
     given = form.cleaned_data
     sponsor_id, name = (row.sponsor_id, row.name) if row else (given["sponsor"].pk, given["name"])
-    added = versions.add_version(sponsor_id, name, channel, content, actor(request), given["remark"], given["based_on"])
+    added = versions.add_version(
+        sponsor_id, name, channel, content, deciding_actor(request), given["remark"], given["based_on"]
+    )
     said = _("Version %(number)s of “%(name)s” is stored.") if added.new else _("“%(name)s” says that already.")
     messages.success(request, said % {"number": added.version.number, "name": name})
     return redirect("template", added.version.template_id)

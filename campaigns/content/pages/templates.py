@@ -9,8 +9,8 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from campaigns.content.pages.samples import sample_of
 from campaigns.content.template_versions import comparing, versions
-from campaigns.doors.access import actor, page
-from campaigns.doors.sandboxed import guarded
+from campaigns.doors.access import deciding_actor, owners_page
+from campaigns.doors.sandboxed import guard_frames
 from campaigns.models import Template, TemplateVersion
 from campaigns.models.campaigns import sponsors_of
 from vendors.mail_classes import CLASSES, MailClass, class_named
@@ -34,7 +34,7 @@ def version_of(template: Template, number: str | int) -> TemplateVersion:
     return found
 
 
-@page(LOOK)
+@owners_page(LOOK)
 @require_GET
 def list_templates_page(request: HttpRequest) -> HttpResponse:
     """Show the templates of the user's sponsors, either those in use or the archived ones."""
@@ -46,7 +46,7 @@ def list_templates_page(request: HttpRequest) -> HttpResponse:
     return render(request, "owners/templates/list.html", {"page": some, "templates": listed, "archived": archived})
 
 
-@page(LOOK)
+@owners_page(LOOK)
 @require_http_methods(["GET", "POST"])
 def show_template(request: HttpRequest, pk: int, number: int | None = None) -> HttpResponse:
     """Show a template: one version as a letter with sample values, and all versions with their use.
@@ -58,7 +58,7 @@ def show_template(request: HttpRequest, pk: int, number: int | None = None) -> H
     newest = versions.newest_of([row])[row.pk]
     shown = version_of(row, number or newest.number)
     used = versions.campaign_uses(some.object_list)
-    return guarded(
+    return guard_frames(
         render(
             request,
             "owners/templates/template.html",
@@ -77,7 +77,7 @@ def show_template(request: HttpRequest, pk: int, number: int | None = None) -> H
     )
 
 
-@page(LOOK)
+@owners_page(LOOK)
 @require_GET
 def show_differences(request: HttpRequest, pk: int) -> HttpResponse:
     """Show the differences of two versions; by default the newest and the one before it."""
@@ -91,32 +91,32 @@ def show_differences(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "owners/templates/differences.html", facts)
 
 
-@page(CHANGE)
+@owners_page(CHANGE)
 @require_POST
 def set_class(request: HttpRequest, pk: int) -> HttpResponseRedirect:
     """Set the class of campaigns that use the template and name none."""
     row, chosen = visible_template(request, pk), request.POST.get("mail_class", "")
     if chosen in ("", *CLASSES):
-        versions.set_class(row, class_named(chosen), actor(request))
+        versions.set_class(row, class_named(chosen), deciding_actor(request))
         messages.success(request, _("The class of the template “%(name)s” is kept.") % {"name": row.name})
     return redirect("template", pk)
 
 
-@page(CHANGE)
+@owners_page(CHANGE)
 @require_POST
 def archive_on_page(request: HttpRequest, pk: int) -> HttpResponseRedirect:
     """Archive a template: new campaigns cannot name it."""
     row = visible_template(request, pk)
-    versions.archive_template(row, actor(request))
+    versions.archive_template(row, deciding_actor(request))
     messages.success(request, _("The template “%(name)s” is archived.") % {"name": row.name})
     return redirect("templates")
 
 
-@page(CHANGE)
+@owners_page(CHANGE)
 @require_POST
 def restore_on_page(request: HttpRequest, pk: int) -> HttpResponseRedirect:
     """Make an archived template usable again."""
     row = visible_template(request, pk)
-    versions.restore_template(row, actor(request))
+    versions.restore_template(row, deciding_actor(request))
     messages.success(request, _("The template “%(name)s” can be used again.") % {"name": row.name})
     return redirect("template", pk)

@@ -16,8 +16,8 @@ from django.utils import timezone
 from campaigns.models import Template, TemplateVersion
 from campaigns.suppression.links import given_values
 from campaigns.texts import templates
-from campaigns.texts.given_texts import composed
-from campaigns.texts.headers import header_templates, with_beside
+from campaigns.texts.given_texts import compose_text
+from campaigns.texts.headers import check_beside_body, header_templates
 from campaigns.texts.parts import header_faults, text_beside
 from campaigns.texts.templates import PARTS, Budget, Content, TemplateError
 from vendors import history
@@ -55,11 +55,11 @@ class TemplateContent:
 
     def made_uniform(self) -> "TemplateContent":
         """Return the content with composed letters and line feeds: browsers send other line ends than files have."""
-        body, text = composed(self.body), composed(self.text)
+        body, text = compose_text(self.body), compose_text(self.text)
         for end in LINE_ENDS:
             body, text = body.replace(end, "\n"), text.replace(end, "\n")
-        headers = [(name.strip(), composed(value).strip()) for name, value in self.headers]
-        return replace(self, subject=composed(self.subject), body=body, text=text, headers=headers)
+        headers = [(name.strip(), compose_text(value).strip()) for name, value in self.headers]
+        return replace(self, subject=compose_text(self.subject), body=body, text=text, headers=headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +101,10 @@ def check_content(channel: str, content: TemplateContent, budget: Budget | None 
     if content.headers and channel != Vendor.Channel.EMAIL:
         raise TemplateError(Said("only an e-mail has further headers"))
     text = text_beside(content.body, content.html, content.text, frozenset())
-    compiled = templates.compile(
+    compiled = templates.compile_templates(
         content.subject, content.body, content.html, budget, text, given_values(transactional=False)
     )
-    return with_beside(compiled, header_templates(content.headers), None)
+    return check_beside_body(compiled, header_templates(content.headers), None)
 
 
 def fields_of(version: TemplateVersion) -> tuple[list[str], list[str]]:

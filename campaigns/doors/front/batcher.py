@@ -52,7 +52,7 @@ class Batcher(Generic[Item, Served]):
         self._awaited = 0  # the queue's length that a gathering thread waits for
         self._enough = threading.Event()
 
-    def ask(self, item: Item) -> Served:
+    def serve_in_batch(self, item: Item) -> Served:
         """Wait until the item is served. Raises what `serve` raised, or returned for this item."""
         entry: _Entry[Item, Served] = _Entry(item)
         with self._lock:
@@ -69,7 +69,7 @@ class Batcher(Generic[Item, Served]):
         return entry.answer  # type: ignore[return-value]
 
     def _serve_batch(self) -> None:
-        batch = self._take()
+        batch = self._take_batch()
         try:
             answers: Sequence[Served | BaseException] = self._serve([entry.item for entry in batch])
         except BaseException as error:
@@ -92,7 +92,7 @@ class Batcher(Generic[Item, Served]):
         self._free_rounds -= 1
         return True
 
-    def _take(self) -> "list[_Entry[Item, Served]]":
+    def _take_batch(self) -> "list[_Entry[Item, Served]]":
         """Wait for a batch as large as the last one, at most MOMENT. Returns the entries to serve."""
         with self._lock:
             self._awaited = self._last if len(self._queue) < self._last else 0

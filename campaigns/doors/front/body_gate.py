@@ -22,7 +22,7 @@ from django.core.files.uploadedfile import UploadedFile
 from django.core.files.uploadhandler import FileUploadHandler
 from django.db import close_old_connections
 
-from campaigns.doors.front.problems import STORES, Problem, unavailable
+from campaigns.doors.front.problems import STORES, Problem, unavailable_problem
 from vendors import alarms
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Spool:
         self._all = 0
 
     @contextmanager
-    def reserved(self, owners: tuple[str, ...], size: int, largest: int) -> Iterator[None]:
+    def reserve_bytes(self, owners: tuple[str, ...], size: int, largest: int) -> Iterator[None]:
         """Reserve `size` bytes. Raises Problem if there is not enough room. `largest`: an owner's least share."""
         share = max(settings.SPOOL_BYTES // SHARES, largest)
         if any(self._used[one] + size > share for one in owners if self._used[one]):
@@ -91,7 +91,7 @@ class BodyGate:
         self._judge, self._spool, self._waiting = judge, Spool(), 0
         self._threads = ThreadPoolExecutor(JUDGES, "bodies")
 
-    async def admit(self, path: str, environ: WsgiEnviron, size: int | None) -> tuple[int, Any]:
+    async def admit_body(self, path: str, environ: WsgiEnviron, size: int | None) -> tuple[int, Any]:
         """Return how many bytes to read, and the context that reserves them. `size`: None if unknown.
 
         Raises Problem.
@@ -100,24 +100,24 @@ class BodyGate:
             raise Problem("busy", "Too many large bodies come at once; try again in a moment.", retry_after=BUSY)
         self._waiting += 1
         try:
-            verdict = await asyncio.get_running_loop().run_in_executor(self._threads, self._judged, path, environ)
+            verdict = await asyncio.get_running_loop().run_in_executor(self._threads, self._judge_body, path, environ)
         finally:
             self._waiting -= 1
         if size is not None and size > verdict.most:
-            raise too_large(verdict.most)
-        return verdict.most, self._spool.reserved(verdict.owners, size or verdict.most, verdict.most)
+            raise size_problem(verdict.most)
+        return verdict.most, self._spool.reserve_bytes(verdict.owners, size or verdict.most, verdict.most)
 
-    def _judged(self, path: str, environ: WsgiEnviron) -> BodyVerdict:
+    def _judge_body(self, path: str, environ: WsgiEnviron) -> BodyVerdict:
         close_old_connections()
         try:
             return self._judge(path, environ)
         except STORES as error:
-            raise unavailable("the database does not answer") from error
+            raise unavailable_problem("the database does not answer") from error
         finally:
             close_old_connections()
 
 
-def too_large(most: int) -> Problem:
+def size_problem(most: int) -> Problem:
     return Problem("payload-too-large", f"At most {most:,} bytes are read.")
 
 

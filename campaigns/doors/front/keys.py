@@ -22,7 +22,7 @@ from ninja.security import HttpBearer
 
 from campaigns.doors.front import rate_limits
 from campaigns.doors.front.body_gate import STRANGERS_BODY, BodyVerdict, WsgiEnviron
-from campaigns.doors.front.problems import REPORTS, Problem, unauthorized
+from campaigns.doors.front.problems import REPORTS, Problem, unauthorized_problem
 from campaigns.doors.front.queries import query_rules
 from campaigns.models import ApiKey, FormerSecretKey, Sponsor
 from vendors import history
@@ -47,13 +47,13 @@ class Caller:
     expires_at: datetime | None
 
 
-def maker(key_id: int) -> int | None:
+def find_maker(key_id: int) -> int | None:
     """Return the id of the user who created the key; None if unknown or not a user."""
     names = ApiKey.objects.filter(pk=key_id).exclude(made_by="").values("made_by")
     return User.objects.filter(username__in=names).values_list("pk", flat=True).first()
 
 
-def create(
+def create_key(
     sponsor: Sponsor,
     kind: str,
     scopes: Iterable[str],
@@ -70,13 +70,13 @@ def create(
     prefix = f"mh_{kind}_{some[:4].hex()}"
     token = f"{prefix}_{base64.urlsafe_b64encode(some[4:28]).decode()}"
     row = ApiKey(sponsor=sponsor, kind=kind, scopes=list(scopes), prefix=prefix, expires_at=expires_at)
-    row.digest, row.made_by = digest(token), by.name[:150] if by else ""
+    row.digest, row.made_by = digest_token(token), by.name[:150] if by else ""
     if requests_per_minute is not None:
         row.requests_per_minute = requests_per_minute
     try:
         with transaction.atomic():
             row.save()
-            _record(by, row, _made(prefix, kind, row.scopes), ADDITION)
+            _record_key_change(by, row, _made_sentence(prefix, kind, row.scopes), ADDITION)
     except IntegrityError:
         known = ApiKey.objects.filter(digest=row.digest, sponsor=sponsor).first() if derived else None
         if known is None:
@@ -86,38 +86,38 @@ def create(
 
 
 @transaction.atomic
-def revoke(row: ApiKey, by: Actor) -> bool:
+def revoke_key(row: ApiKey, by: Actor) -> bool:
     """Revoke a key for good; it is refused within a second. Returns False if it was revoked already."""
     if not ApiKey.objects.filter(pk=row.pk, revoked_at=None).update(revoked_at=timezone.now()):
         return False
-    _record(by, row, Said(gettext_noop("key %(key)s revoked"), key=row.prefix))
+    _record_key_change(by, row, Said(gettext_noop("key %(key)s revoked"), key=row.prefix))
     return True
 
 
 @transaction.atomic
-def extend(row: ApiKey, expires_at: datetime | None, by: Actor) -> bool:
+def extend_key(row: ApiKey, expires_at: datetime | None, by: Actor) -> bool:
     """Set the expiry of a key; None: never. Returns False if it is no longer valid; that is final."""
     valid = ApiKey.objects.filter(Q(expires_at=None) | Q(expires_at__gt=timezone.now()), pk=row.pk, revoked_at=None)
     if not valid.update(expires_at=expires_at):
         return False
     never, then = gettext_noop("key %(key)s expires never"), gettext_noop("key %(key)s expires %(at)s")
     at = expires_at.isoformat() if expires_at else ""
-    _record(by, row, Said(then if at else never, key=row.prefix, at=at))
+    _record_key_change(by, row, Said(then if at else never, key=row.prefix, at=at))
     return True
 
 
-def _made(prefix: str, kind: str, scopes: Iterable[str]) -> Said:
+def _made_sentence(prefix: str, kind: str, scopes: Iterable[str]) -> Said:
     return Said(
         gettext_noop("key %(key)s made, %(kind)s, for %(scopes)s"), key=prefix, kind=kind, scopes=", ".join(scopes)
     )
 
 
-def _record(by: Actor | None, row: ApiKey, what: str, flag: int = CHANGE) -> None:
+def _record_key_change(by: Actor | None, row: ApiKey, what: str, flag: int = CHANGE) -> None:
     if by is not None:
         history.record_changes(by, ApiKey, [(row.pk, what)], flag=flag)
 
 
-def digest(token: str) -> bytes:
+def digest_token(token: str) -> bytes:
     """Return the hash that finds a key. It needs no secret, as nobody can guess 192 random bits."""
     return hashlib.sha256(b"mailhub API key " + token.encode()).digest()
 
@@ -153,12 +153,12 @@ class Keyring:
         self._known: dict[str, tuple[float, Caller | None]] = {}
         self._lock = threading.Lock()
 
-    def find(self, token: str) -> Caller | None:
+    def find_caller(self, token: str) -> Caller | None:
         """Return the key's caller; None if it is unknown, revoked or expired. Raises django.db's errors."""
         read_at, caller = self._known.get(token, (0.0, None))
         if time.monotonic() - read_at > FRESH or not read_at:
             began = time.monotonic()
-            caller = _read(token)
+            caller = _read_caller(token)
             with self._lock:
                 if len(self._known) >= MOST_KNOWN and token not in self._known:
                     self._forget_strangers()
@@ -172,31 +172,31 @@ class Keyring:
         keys = {token: known for token, known in self._known.items() if known[1] is not None}
         self._known = keys if len(keys) < MOST_KNOWN else {}
 
-    def owner(self, token: str) -> int | None:
+    def cached_owner(self, token: str) -> int | None:
         """Return the sponsor of a cached key, valid or not. No query is made."""
         _, caller = self._known.get(token, (0.0, None))
         return caller.sponsor_id if caller else None
 
-    def forget(self) -> None:
+    def forget_callers(self) -> None:
         """Empty the cache."""
         self._known.clear()
 
 
-def _find(token: str) -> ApiKey | None:
+def _find_key_row(token: str) -> ApiKey | None:
     """Return the row of a key. A key hashed with a former SECRET_KEY is rehashed, so that the old one can go."""
-    found = ApiKey.objects.filter(digest__in=[digest(token), _old_digest(token, settings.SECRET_KEY)]).first()
+    found = ApiKey.objects.filter(digest__in=[digest_token(token), _old_digest(token, settings.SECRET_KEY)]).first()
     prefix = "_".join(token.split("_", 3)[:3])
     if found or not ApiKey.objects.filter(prefix=prefix, hashed=ApiKey.Hashed.SECRET_KEY).exists():
         return found
     old = [_old_digest(token, one) for one in (*settings.SECRET_KEY_FALLBACKS, *_former_secrets())]
     found = ApiKey.objects.filter(digest__in=old, hashed=ApiKey.Hashed.SECRET_KEY).first()
     if found:
-        ApiKey.objects.filter(pk=found.pk).update(digest=digest(token), hashed=ApiKey.Hashed.PLAIN)
+        ApiKey.objects.filter(pk=found.pk).update(digest=digest_token(token), hashed=ApiKey.Hashed.PLAIN)
     return found
 
 
-def _read(token: str) -> Caller | None:
-    row = _find(token)
+def _read_caller(token: str) -> Caller | None:
+    row = _find_key_row(token)
     now = timezone.now()
     if row is None or not row.is_valid(now):
         return None
@@ -221,7 +221,7 @@ def find_reports(path: str) -> str | None:
     return next((one for one in REPORTS if path.startswith(one)), None)
 
 
-def judge(path: str, environ: WsgiEnviron) -> BodyVerdict:
+def judge_large_body(path: str, environ: WsgiEnviron) -> BodyVerdict:
     """Return whose a large body at the API is. Raises Problem, and django.db's errors.
 
     Only vendors' reports come without a key; their signature is checked after reading.
@@ -229,14 +229,14 @@ def judge(path: str, environ: WsgiEnviron) -> BodyVerdict:
     kind, _, token = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
     token = token.strip(" ")
     bearer = kind.lower() == "bearer" and token.isascii() and len(token) <= 100
-    caller = keyring.find(token) if bearer else None
+    caller = keyring.find_caller(token) if bearer else None
     most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
     if caller is not None:
         return BodyVerdict(most, (f"sponsor {caller.sponsor_id}",))
     if (vendors := find_reports(path)) is not None:
         return BodyVerdict(most, (vendors,))
     if int(environ.get("HTTP_CONTENT_LENGTH") or 0) > STRANGERS_BODY:
-        raise unauthorized()
+        raise unauthorized_problem()
     return BodyVerdict(STRANGERS_BODY)
 
 
@@ -249,7 +249,7 @@ class Key(HttpBearer):
     def __init__(self, *scopes: str, counts: bool = True) -> None:
         super().__init__()
         self.scopes: Collection[str] = scopes
-        self._ask = rate_limits.check if counts else rate_limits.precheck
+        self._ask = rate_limits.check_rate if counts else rate_limits.precheck_rate
 
     def __call__(self, request: HttpRequest) -> Caller:
         kind, _, token = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
@@ -257,11 +257,11 @@ class Key(HttpBearer):
 
     def authenticate(self, request: HttpRequest, token: str) -> Caller:
         """Return the caller. Raises Problem: unauthorized, forbidden, rate-limited or storage-unavailable."""
-        caller = keyring.find(token) if token.isascii() and len(token) <= 100 else None
+        caller = keyring.find_caller(token) if token.isascii() and len(token) <= 100 else None
         if caller is None:
-            raise unauthorized()
+            raise unauthorized_problem()
         if not caller.scopes.intersection(self.scopes):
             raise Problem("forbidden", f"This needs a key with the scope {' or '.join(self.scopes)}.")
         self._ask(caller.key_id, caller.requests_per_minute)
-        query_rules.check(request)
+        query_rules.check_parameters(request)
         return caller

@@ -84,7 +84,7 @@ class Problem(Exception):
         if retry_after is not None:
             self.headers["Retry-After"] = str(max(1, math.ceil(retry_after)))
 
-    def response(self) -> HttpResponse:
+    def make_response(self) -> HttpResponse:
         status, title = TYPES[self.kind]
         body = {"type": f"urn:mailhub:problem:{self.kind}", "title": title, "status": status, "detail": self.detail}
         if self.errors:
@@ -92,7 +92,7 @@ class Problem(Exception):
         return HttpResponse(orjson.dumps(body | self.facts), MIME, status, headers=self.headers)
 
 
-def invalid(errors: Iterable[Mapping[str, str]]) -> Problem:
+def invalid_problem(errors: Iterable[Mapping[str, str]]) -> Problem:
     found = list(errors)
     first = found[0]
     more = f", and {len(found) - 1} more" if len(found) > 1 else ""
@@ -102,7 +102,7 @@ def invalid(errors: Iterable[Mapping[str, str]]) -> Problem:
     )
 
 
-def over_quota(refusal: QuotaRefusal) -> Problem:
+def quota_problem(refusal: QuotaRefusal) -> Problem:
     """Return the problem for work beyond a quota's room: now, or never."""
     use = refusal.use
     quota = {
@@ -119,23 +119,23 @@ def over_quota(refusal: QuotaRefusal) -> Problem:
     return Problem("quota-used", str(refusal.sentence), retry_after=wait, quota=quota)
 
 
-def unavailable(what: str) -> Problem:
+def unavailable_problem(what: str) -> Problem:
     """Return the problem for a store that does not answer. Nothing was stored, so the client should retry soon."""
     return Problem("storage-unavailable", f"{what}; nothing was stored", retry_after=STORAGE_RETRY)
 
 
-def error(pointer: str, code: str, detail: str) -> dict[str, str]:
+def make_error(pointer: str, code: str, detail: str) -> dict[str, str]:
     """Return one error. `pointer`: JSON pointer into the request's body."""
     return {"pointer": pointer, "code": code, "detail": detail}
 
 
-def install(api: NinjaAPI) -> None:
+def install_handlers(api: NinjaAPI) -> None:
     """Turn every exception of a view into a problem."""
-    api.add_exception_handler(Problem, _problem)
-    api.add_exception_handler(ValidationError, _validation)
+    api.add_exception_handler(Problem, _answer_problem)
+    api.add_exception_handler(ValidationError, _answer_validation)
     api.add_exception_handler(HttpError, _http_error)
     api.add_exception_handler(Http404, _not_found)
-    api.add_exception_handler(Exception, _unexpected)
+    api.add_exception_handler(Exception, _answer_unexpected)
 
 
 STORES = (
@@ -147,38 +147,38 @@ STORES = (
 )
 
 
-def answer(request: HttpRequest, why: Exception) -> HttpResponse:
+def answer_exception(request: HttpRequest, why: Exception) -> HttpResponse:
     """Return the answer for code that bypasses NinjaAPI."""
-    return why.response() if isinstance(why, Problem) else _unexpected(request, why)
+    return why.make_response() if isinstance(why, Problem) else _answer_unexpected(request, why)
 
 
-def _problem(request: HttpRequest, why: Any) -> HttpResponse:
-    answer: HttpResponse = why.response()
+def _answer_problem(request: HttpRequest, why: Any) -> HttpResponse:
+    answer: HttpResponse = why.make_response()
     return answer
 
 
 def _not_found(request: HttpRequest, why: Any) -> HttpResponse:
-    return Problem("not-found", "There is no such thing.").response()
+    return Problem("not-found", "There is no such thing.").make_response()
 
 
-def _unexpected(request: HttpRequest, why: Any) -> HttpResponse:
+def _answer_unexpected(request: HttpRequest, why: Any) -> HttpResponse:
     if said := find_refusal_text(why):
         log.warning("%s: %s", request.path, said)
         if isinstance(why, django.db.Error):
             outages.note_outage("database", said)
             django.db.connection.close()  # a read-only session may stay read-only
-        return unavailable("A database cannot be reached, or refuses for a while").response()
+        return unavailable_problem("A database cannot be reached, or refuses for a while").make_response()
     if isinstance(why, STORES):
         log.warning("%s: %s", request.path, why)
-        return unavailable("A database cannot be reached").response()
+        return unavailable_problem("A database cannot be reached").make_response()
     if isinstance(why, ProcessLost):
         log.warning("%s: %s", request.path, why)
-        return Problem("busy", str(why), retry_after=STORAGE_RETRY).response()
+        return Problem("busy", str(why), retry_after=STORAGE_RETRY).make_response()
     if _takes_no_messages(why):
         alarms.CANNOT_STORE.log(log, request.path)
-        return unavailable("The database takes no messages until an operator has looked at it").response()
+        return unavailable_problem("The database takes no messages until an operator has looked at it").make_response()
     log.error("%s %s", request.method, request.path, exc_info=why)
-    return Problem("internal", "It is in the log.").response()
+    return Problem("internal", "It is in the log.").make_response()
 
 
 def _takes_no_messages(why: Exception) -> bool:
@@ -189,27 +189,27 @@ def _takes_no_messages(why: Exception) -> bool:
 
 def _http_error(request: HttpRequest, why: Any) -> HttpResponse:
     if why.status_code == 401:
-        return unauthorized().response()
-    return Problem(BY_STATUS.get(why.status_code, "bad-request"), str(why)).response()
+        return unauthorized_problem().make_response()
+    return Problem(BY_STATUS.get(why.status_code, "bad-request"), str(why)).make_response()
 
 
-def unauthorized() -> Problem:
+def unauthorized_problem() -> Problem:
     detail = "Send a valid key: Authorization: Bearer mh_live_..."
     return Problem("unauthorized", detail, headers={"WWW-Authenticate": "Bearer"})
 
 
-def _validation(request: HttpRequest, why: Any) -> HttpResponse:
+def _answer_validation(request: HttpRequest, why: Any) -> HttpResponse:
     found = ((one["loc"], one["type"], one["msg"]) for one in why.errors)
-    return invalid(located(*one) for one in found).response()
+    return invalid_problem(locate_error(*one) for one in found).make_response()
 
 
-def located(location: tuple[Any, ...], code: str, detail: str) -> dict[str, str]:
+def locate_error(location: tuple[Any, ...], code: str, detail: str) -> dict[str, str]:
     """Convert an error of pydantic. `location`: `body` or the kind of parameter, then the path."""
     place, *path = location
     if place != "body":
         return {"parameter": ".".join(map(str, path)), "code": code, "detail": detail}
     steps = (str(step).replace("~", "~0").replace("/", "~1") for step in path)
-    return error("".join(f"/{step}" for step in steps), code, detail)
+    return make_error("".join(f"/{step}" for step in steps), code, detail)
 
 
 class NulMiddleware:
@@ -223,7 +223,7 @@ class NulMiddleware:
             raise Http404
         for name, values in request.GET.lists():
             if any("\0" in text for text in (name, *values)):
-                return self._refused(request, name.replace("\0", ""))
+                return self._refuse_nul(request, name.replace("\0", ""))
         return self.get_response(request)
 
     def process_view(self, request: HttpRequest, *_: Any) -> HttpResponse | None:
@@ -231,14 +231,14 @@ class NulMiddleware:
         if request.method == "POST" and not request.path.startswith(API):
             for name, values in request.POST.lists():
                 if any("\0" in text for text in (name, *values)):
-                    return self._refused(request, name.replace("\0", ""))
+                    return self._refuse_nul(request, name.replace("\0", ""))
         return None
 
     @staticmethod
-    def _refused(request: HttpRequest, name: str) -> HttpResponse:
+    def _refuse_nul(request: HttpRequest, name: str) -> HttpResponse:
         detail = "a NUL character is in it"
         if request.path.startswith(API):
-            return invalid([{"parameter": name, "code": "nul", "detail": detail}]).response()
+            return invalid_problem([{"parameter": name, "code": "nul", "detail": detail}]).make_response()
         raise BadRequest(f"{name}: {detail}")
 
 
@@ -268,17 +268,17 @@ class ProblemMiddleware:
         coding = request.headers.get("Content-Encoding", "").strip()
         if coding.lower() not in ("", "identity"):  # RFC 9110, 15.5.16
             detail = f"Send the body without Content-Encoding: {coding[:20]}."
-            return Problem("unsupported-coding", detail, headers={"Accept-Encoding": "identity"}).response()
+            return Problem("unsupported-coding", detail, headers={"Accept-Encoding": "identity"}).make_response()
         if int(request.META.get("CONTENT_LENGTH") or 0) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
             most = f"At most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes are read."
-            return Problem("payload-too-large", most).response()
+            return Problem("payload-too-large", most).make_response()
         is_head = request.method == "HEAD" and not request.path.startswith(REPORTS)
         if is_head:
             request.method = "GET"
-        response = self._answered(request)
+        response = self._get_problem_response(request)
         return head_of(response) if is_head else response
 
-    def _answered(self, request: HttpRequest) -> HttpResponse:
+    def _get_problem_response(self, request: HttpRequest) -> HttpResponse:
         response = self.get_response(request)
         if "GET" in response.headers.get("Allow", "") and "HEAD" not in response.headers["Allow"]:
             response.headers["Allow"] += ", HEAD"
@@ -286,4 +286,4 @@ class ProblemMiddleware:
             return response
         kind = BY_STATUS.get(response.status_code, "bad-request" if response.status_code < 500 else "internal")
         headers = {"Allow": response.headers["Allow"]} if "Allow" in response.headers else {}
-        return Problem(kind, f"{request.method} {request.path}", headers=headers).response()
+        return Problem(kind, f"{request.method} {request.path}", headers=headers).make_response()

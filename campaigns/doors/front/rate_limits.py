@@ -14,7 +14,7 @@ from limits.errors import StorageError
 from limits.storage import RedisStorage
 from limits.strategies import SlidingWindowCounterRateLimiter
 
-from campaigns.doors.front.problems import Problem, error, invalid, unavailable
+from campaigns.doors.front.problems import Problem, invalid_problem, make_error, unavailable_problem
 from campaigns.doors.shares import give_way, turn_dear
 from campaigns.texts.templates import Budget, OverBudget, is_intricate
 from vendors import redis_clients
@@ -25,29 +25,29 @@ _full: dict[tuple[int, int], float] = {}  # (key, its limit) -> time.monotonic u
 
 
 @cache
-def _limiter(url: str, patience: float) -> SlidingWindowCounterRateLimiter:
+def _make_limiter(url: str, patience: float) -> SlidingWindowCounterRateLimiter:
     pool = redis_clients.make_client(url, patience).connection_pool
     return SlidingWindowCounterRateLimiter(RedisStorage(url, pool, key_prefix="mailhub:keys", wrap_exceptions=True))
 
 
-def check(key_id: int, per_minute: int) -> None:
+def check_rate(key_id: int, per_minute: int) -> None:
     """Count one request. Raises Problem if it exceeds the limit, or if Redis does not answer."""
-    if not take(key_id, per_minute, 1):
-        raise refusal(key_id, per_minute)
+    if not take_requests(key_id, per_minute, 1):
+        raise rate_refusal(key_id, per_minute)
 
 
-def precheck(key_id: int, per_minute: int) -> None:
+def precheck_rate(key_id: int, per_minute: int) -> None:
     """Raise Problem if the key exceeded its limit a moment ago. Counts nothing."""
     until = _full.get((key_id, per_minute))
     if until and time.monotonic() < until:
-        raise refusal(key_id, per_minute)
+        raise rate_refusal(key_id, per_minute)
 
 
-def take(key_id: int, per_minute: int, requests: int) -> int:
+def take_requests(key_id: int, per_minute: int, requests: int) -> int:
     """Count requests. Returns how many of them may be served. Raises Problem if Redis does not answer."""
     if not per_minute:
         return requests
-    limit, limiter = RateLimitItemPerMinute(per_minute), _limiter(settings.REDIS_URL, settings.STORE_PATIENCE)
+    limit, limiter = RateLimitItemPerMinute(per_minute), _make_limiter(settings.REDIS_URL, settings.STORE_PATIENCE)
     try:
         if limiter.hit(limit, str(key_id), cost=requests):
             return requests
@@ -55,43 +55,43 @@ def take(key_id: int, per_minute: int, requests: int) -> int:
         while granted < requests - 1 and limiter.hit(limit, str(key_id)):
             granted += 1
     except StorageError as error:
-        raise unavailable("The requests of this key cannot be counted") from error
+        raise unavailable_problem("The requests of this key cannot be counted") from error
     _full[key_id, per_minute] = time.monotonic() + MOMENT
     return granted
 
 
-def render(sponsor_id: int, steps: int) -> None:
+def take_render_steps(sponsor_id: int, steps: int) -> None:
     """Count rendering steps of a sponsor before they are used. Raises Problem if none are left."""
     limit, name = RateLimitItemPerMinute(max(1, settings.RENDER_STEPS // THOUSAND)), f"render {sponsor_id}"
-    limiter = _limiter(settings.REDIS_URL, settings.STORE_PATIENCE)
+    limiter = _make_limiter(settings.REDIS_URL, settings.STORE_PATIENCE)
     try:
         if limiter.hit(limit, name, cost=min(limit.amount, -(-steps // THOUSAND))):
             return
         wait = limiter.get_window_stats(limit, name).reset_time - time.time()
     except StorageError as error:
-        raise unavailable("The rendering of this sponsor cannot be counted") from error
+        raise unavailable_problem("The rendering of this sponsor cannot be counted") from error
     detail = f"The templates of this sponsor may take {settings.RENDER_STEPS:,} steps of rendering a minute."
     raise Problem("rate-limited", detail, retry_after=wait)
 
 
 def subscribe_again(recipient: str, per_minute: int) -> None:
     """Count a recipient who subscribes again. Raises Problem if it is too often, or if Redis does not answer."""
-    limiter = _limiter(settings.REDIS_URL, settings.STORE_PATIENCE)
+    limiter = _make_limiter(settings.REDIS_URL, settings.STORE_PATIENCE)
     try:
         if limiter.hit(RateLimitItemPerMinute(per_minute), f"again {recipient}"):
             return
     except StorageError as error:
-        raise unavailable("Those who subscribe again cannot be counted") from error
+        raise unavailable_problem("Those who subscribe again cannot be counted") from error
     raise Problem("rate-limited", "This recipient subscribes again too often.", retry_after=60)
 
 
-def refusal(key_id: int, per_minute: int) -> Problem:
+def rate_refusal(key_id: int, per_minute: int) -> Problem:
     """Return the problem for a request above the limit. Raises Problem if Redis does not answer."""
-    limit, limiter = RateLimitItemPerMinute(per_minute), _limiter(settings.REDIS_URL, settings.STORE_PATIENCE)
+    limit, limiter = RateLimitItemPerMinute(per_minute), _make_limiter(settings.REDIS_URL, settings.STORE_PATIENCE)
     try:
         window = limiter.get_window_stats(limit, str(key_id))
     except StorageError as error:
-        raise unavailable("The requests of this key cannot be counted") from error
+        raise unavailable_problem("The requests of this key cannot be counted") from error
     wait = max(1, round(window.reset_time - time.time()))
     headers = {
         "RateLimit-Policy": f'"key";q={per_minute};w=60',
@@ -120,19 +120,19 @@ class RenderBudget(Budget):
         if is_intricate(*templates):
             turn_dear()
 
-    def draw(self) -> int:
+    def draw_steps(self) -> int:
         give_way()
         if not self._counted:
-            self._counted = self._next()
+            self._counted = self._granted_steps()
         granted = min(self._counted, GRANTED)
         self._counted -= granted
         return granted
 
     def draw_portion(self) -> int:
-        granted, self._counted = self._counted or self._next(), 0
+        granted, self._counted = self._counted or self._granted_steps(), 0
         return granted
 
-    def _next(self) -> int:
+    def _granted_steps(self) -> int:
         if self._drawn >= REQUEST_STEPS:
             detail = f"up to here the request takes more than {REQUEST_STEPS:,} steps to render: send fewer at a time"
             raise OverBudget(f"{detail}, or say it with fewer rounds and smaller fields")
@@ -140,20 +140,20 @@ class RenderBudget(Budget):
             turn_dear()
         portion = min(self._portion, REQUEST_STEPS - self._drawn)
         if self._drawn:
-            self._count(portion)
+            self._count_steps(portion)
         self._drawn += portion
         self._portion = min(2 * portion, LARGEST)
         return portion
 
-    def _count(self, steps: int) -> None:
+    def _count_steps(self, steps: int) -> None:
         try:
-            render(self._sponsor_id, steps)
+            take_render_steps(self._sponsor_id, steps)
         except Problem as problem:
             raise OverBudget(problem.detail) from problem
 
 
-def over_budget(over: OverBudget, pointer: str) -> Problem:
+def budget_problem(over: OverBudget, pointer: str) -> Problem:
     """Return the client's answer: the request is too expensive, or the sponsor's minute is used up."""
     if isinstance(over.__cause__, Problem):
         return over.__cause__
-    return invalid([error(pointer, "budget", str(over))])
+    return invalid_problem([make_error(pointer, "budget", str(over))])

@@ -1,7 +1,7 @@
 """Request bodies and Idempotency-Keys of the API.
 
-Bodies are parsed here because the framework's parsing is slower and lacks the JSON pointers of RFC 9457. `once` keeps
-the answer to a request for its repeats, if the rows that it creates do not.
+Bodies are parsed here because the framework's parsing is slower and lacks the JSON pointers of RFC 9457. `answer_once`
+keeps the answer to a request for its repeats, if the rows that it creates do not.
 """
 
 import hashlib
@@ -18,14 +18,14 @@ from django.http import HttpRequest, HttpResponse
 from pydantic import BaseModel, ValidationError
 
 from campaigns.doors.front.keys import Caller
-from campaigns.doors.front.problems import Problem, invalid, located
+from campaigns.doors.front.problems import Problem, invalid_problem, locate_error
 from campaigns.models import KeptAnswer
 
 JSON = "application/json"
 Body = TypeVar("Body", bound=BaseModel)
 
 
-def described(model: type[BaseModel]) -> dict[str, Any]:
+def describe_body(model: type[BaseModel]) -> dict[str, Any]:
     """Return the body's description for the OpenAPI document."""
     return {"content": {JSON: {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}, "required": True}
 
@@ -45,11 +45,11 @@ def idempotency_key(request: HttpRequest) -> str:
     key: str = request.META.get("HTTP_IDEMPOTENCY_KEY", "")
     if len(key) > LONGEST_KEY or (key and not (key.isascii() and key.isprintable())):
         detail = f"it must be 1 to {LONGEST_KEY} printable ASCII characters"
-        raise invalid([{"parameter": "Idempotency-Key", "code": "idempotency-key", "detail": detail}])
+        raise invalid_problem([{"parameter": "Idempotency-Key", "code": "idempotency-key", "detail": detail}])
     return key
 
 
-def fingerprint(parsed: Any) -> bytes:
+def body_fingerprint(parsed: Any) -> bytes:
     """Return the SHA-256 of a parsed body; spacing and the order of members do not matter. Raises Problem."""
     try:
         return hashlib.sha256(orjson.dumps(parsed, option=orjson.OPT_SORT_KEYS)).digest()
@@ -64,11 +64,11 @@ _LONG_NUMBER = re.compile(rb"[0-9.]{16}|[:\[,\s]-?(?:0\.0000|[0-9.]{1,15}[eE])")
 _WHOLE = range(-(2**63), 2**64)  # whole numbers that common JSON libraries preserve
 
 
-def _whole(digits: str) -> int | str:
+def _parse_whole(digits: str) -> int | str:
     return int(digits) if len(digits) < 21 and int(digits) in _WHOLE else digits
 
 
-def _decimal(digits: str) -> float | str:
+def _parse_decimal(digits: str) -> float | str:
     number = float(digits)
     try:
         is_kept = "e" not in repr(number) and Decimal(digits) == Decimal(repr(number))
@@ -115,13 +115,13 @@ def parse_exactly(body: bytes) -> Any:
     _check_members(body, parsed)
     if _LONG_NUMBER.search(body):
         try:
-            parsed = json.loads(body, parse_int=_whole, parse_float=_decimal)
+            parsed = json.loads(body, parse_int=_parse_whole, parse_float=_parse_decimal)
         except RecursionError:
             raise ValueError(TOO_DEEP) from None
     return parsed
 
 
-def read(request: HttpRequest, model: type[Body]) -> tuple[Body, Any]:
+def read_body(request: HttpRequest, model: type[Body]) -> tuple[Body, Any]:
     """Return the validated body and the parsed JSON. Raises Problem with all errors."""
     try:
         parsed = parse_exactly(request.body)
@@ -131,7 +131,7 @@ def read(request: HttpRequest, model: type[Body]) -> tuple[Body, Any]:
         return model.model_validate(parsed), parsed
     except ValidationError as why:
         found = why.errors(include_url=False, include_context=False, include_input=False)
-        raise invalid(located(("body", *one["loc"]), one["type"], one["msg"]) for one in found) from why
+        raise invalid_problem(locate_error(("body", *one["loc"]), one["type"], one["msg"]) for one in found) from why
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,16 +141,18 @@ class Created:
     location: str
     body: str
 
-    def response(self, replayed: bool = False) -> HttpResponse:
+    def created_response(self, replayed: bool = False) -> HttpResponse:
         headers = {"Location": self.location} | ({"Idempotent-Replayed": "true"} if replayed else {})
         return HttpResponse(self.body, JSON, 201, headers=headers)
 
 
-def once(caller: Caller, operation: str, key: str, fingerprint: bytes, work: Callable[[], Created]) -> HttpResponse:
+def answer_once(
+    caller: Caller, operation: str, key: str, fingerprint: bytes, work: Callable[[], Created]
+) -> HttpResponse:
     """Run `work`, or return its earlier answer for this key. Raises Problem: another body, or work's own."""
-    found = _find(caller, operation, key, fingerprint)
+    found = _find_kept_answer(caller, operation, key, fingerprint)
     if found:
-        return found.response(replayed=True)
+        return found.created_response(replayed=True)
     try:
         with transaction.atomic():
             made = work()
@@ -158,14 +160,14 @@ def once(caller: Caller, operation: str, key: str, fingerprint: bytes, work: Cal
             kept.idempotency_key, kept.fingerprint, kept.answer = key, fingerprint, asdict(made)
             kept.save()
     except (IntegrityError, Problem):  # the same request may be running in another thread
-        found = _find(caller, operation, key, fingerprint)
+        found = _find_kept_answer(caller, operation, key, fingerprint)
         if found is None:
             raise
-        return found.response(replayed=True)
-    return made.response()
+        return found.created_response(replayed=True)
+    return made.created_response()
 
 
-def _find(caller: Caller, operation: str, key: str, fingerprint: bytes) -> Created | None:
+def _find_kept_answer(caller: Caller, operation: str, key: str, fingerprint: bytes) -> Created | None:
     kept = KeptAnswer.objects.filter(
         sponsor=caller.sponsor_id, test=caller.test, operation=operation, idempotency_key=key
     ).first()

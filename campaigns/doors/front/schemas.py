@@ -5,11 +5,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from campaigns.texts.given_texts import composed
+from campaigns.texts.given_texts import compose_text
 from vendors.mail_classes import CLASSES
 from vendors.models import Vendor
 
-TemplateText = Annotated[str, AfterValidator(composed)]
+TemplateText = Annotated[str, AfterValidator(compose_text)]
 Channel = Literal["print", "email", "sms"]
 assert set(Vendor.Channel.values) == {"print", "email", "sms"}
 ClassWord = Literal["urgent", "usual", "bulk"]

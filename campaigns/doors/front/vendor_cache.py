@@ -101,18 +101,18 @@ class VendorCache:
             with self._lock:
                 read_at, found = self._known.get(sponsor_id, NEVER)
                 if found is None or time.monotonic() - read_at > FRESH:
-                    found = self._read(sponsor_id)
+                    found = self._read_offered(sponsor_id)
         return found
 
-    def find(self, slug: str, sponsor_id: int) -> VendorSnapshot | None:
+    def find_vendor(self, slug: str, sponsor_id: int) -> VendorSnapshot | None:
         """Return a vendor. An unknown one is looked up in the database, as it may be new or newly permitted."""
         found = self.offered_to(sponsor_id).vendors.get(slug)
         if found is None:
-            self.forget(sponsor_id)
+            self.forget_vendors(sponsor_id)
             found = self.offered_to(sponsor_id).vendors.get(slug)
         return found
 
-    def forget(self, sponsor_id: int | None = None) -> None:
+    def forget_vendors(self, sponsor_id: int | None = None) -> None:
         """Forget the vendors and what this sponsor may use; None: what any sponsor may use."""
         with self._lock:
             self._read_at = 0.0
@@ -121,7 +121,7 @@ class VendorCache:
             else:
                 self._known.pop(sponsor_id, None)
 
-    def _read(self, sponsor_id: int) -> OfferedTo:
+    def _read_offered(self, sponsor_id: int) -> OfferedTo:
         began = time.monotonic()
         if not self._read_at or began - self._read_at > FRESH:
             logins = Prefetch(
@@ -132,26 +132,28 @@ class VendorCache:
             self._read_at = began
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
-        offered = _offered(sponsor_id, self._vendors, self._alone)
+        offered = _make_offered(sponsor_id, self._vendors, self._alone)
         self._known[sponsor_id] = (began, offered)
         return offered
 
 
-def _offered(sponsor_id: int, vendors: list[Vendor], alone: bool) -> OfferedTo:
+def _make_offered(sponsor_id: int, vendors: list[Vendor], alone: bool) -> OfferedTo:
     rights = entitlements.rights_of(sponsor_id)
     allowed = rights.allowed
     disclosed = {vendor.pk for vendor in vendors if alone or vendor.owner_id == sponsor_id}
     mine = {
-        one.slug: _snapshot(one, allowed[one.pk], one.pk in disclosed, rights) for one in vendors if one.pk in allowed
+        one.slug: _take_snapshot(one, allowed[one.pk], one.pk in disclosed, rights)
+        for one in vendors
+        if one.pk in allowed
     }
     rows = Identity.objects.filter(sponsor=sponsor_id, enabled=True).defer("secret")
     of = Sponsor.objects.filter(pk=sponsor_id).values_list("phone_region", "approval_above").first()
     region, above = of or ("", None)
-    routes = _routes(sponsor_id, vendors, rights, disclosed)
+    routes = _offered_routes(sponsor_id, vendors, rights, disclosed)
     return OfferedTo(mine, {row.name: row for row in rows}, region, above, routes)
 
 
-def _routes(
+def _offered_routes(
     sponsor_id: int, vendors: list[Vendor], rights: entitlements.SponsorRights, disclosed: Collection[int]
 ) -> dict[str, OfferedRoute]:
     """Return routes by name, with usable credentials only. A sponsor's own takes precedence over one for all."""
@@ -160,24 +162,24 @@ def _routes(
     found: dict[str, OfferedRoute] = {}
     for row in rows.order_by(F("sponsor").asc(nulls_first=True)):
         mine = [one for one in row.entries.all() if one.credential.vendor_id in known]
-        mine = [one for one in mine if _allows(rights.allowed, one.credential)]
+        mine = [one for one in mine if _allows_login(rights.allowed, one.credential)]
         if mine:
             found[row.name] = OfferedRoute(row.pk, tuple(
-                (_snapshot(known[of.vendor_id], {of.pk}, of.vendor_id in disclosed, rights), one.weight)
+                (_take_snapshot(known[of.vendor_id], {of.pk}, of.vendor_id in disclosed, rights), one.weight)
                 for one in mine
                 for of in [one.credential]
             ))  # fmt: skip
     return found
 
 
-def _allows(allowed: entitlements.Allowed, login: Credential) -> bool:
+def _allows_login(allowed: entitlements.Allowed, login: Credential) -> bool:
     return login.vendor_id in allowed and ((only := allowed[login.vendor_id]) is None or login.pk in only)
 
 
-def _snapshot(
+def _take_snapshot(
     vendor: Vendor, allowed: Collection[int] | None, disclosed: bool, rights: entitlements.SponsorRights
 ) -> VendorSnapshot:
-    login = _login([one for one in vendor.credentials.all() if allowed is None or one.pk in allowed])
+    login = _default_login([one for one in vendor.credentials.all() if allowed is None or one.pk in allowed])
     paused = (login.shut if disclosed else login.brief) if login else NO_LOGIN
     limits = [limit for limit in vendor.limits.all() if limit.credential_id in (None, login.pk if login else None)]
     return VendorSnapshot(
@@ -201,7 +203,7 @@ def _snapshot(
     )
 
 
-def _login(logins: list[Any]) -> Any:
+def _default_login(logins: list[Any]) -> Any:
     """Return the only credential, or the one named default, or None."""
     if len(logins) == 1:
         return logins[0]

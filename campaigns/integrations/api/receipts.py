@@ -25,7 +25,7 @@ from ninja import Router, Status
 from campaigns import tasks
 from campaigns.doors.front import problems
 from campaigns.doors.front.batcher import Batcher
-from campaigns.doors.front.problems import API, Problem, invalid, located, unavailable
+from campaigns.doors.front.problems import API, Problem, invalid_problem, locate_error, unavailable_problem
 from campaigns.doors.front.schemas import ProblemOut
 from campaigns.engine import delivery_reports
 from campaigns.engine.delivery_reports import ReportsStored
@@ -109,7 +109,7 @@ def answer_fast(request: HttpRequest) -> HttpResponse | None:
     try:
         status, said = _take_receipts(request, place[1])
     except Exception as why:
-        return problems.answer(request, why)
+        return problems.answer_exception(request, why)
     return HttpResponse(orjson.dumps(said.model_dump(exclude_none=True)), "application/json; charset=utf-8", status)
 
 
@@ -117,8 +117,14 @@ def _take_receipts(request: HttpRequest, slug: str) -> tuple[int, ReceiptsOut]:
     of, adapter, found, credentials = _read_receipts(request, slug)
     reported, refused = _split_readable(of, found)
     if len(reported) > delivery_reports.MOST:
-        raise invalid([{"pointer": "", "code": "too_long", "detail": f"At most {delivery_reports.MOST:,} events."}])
-    stored = _batcher_of_account(of.id, of.slug, credentials).ask(reported) if reported else ReportsStored(0, (), ())
+        raise invalid_problem(
+            [{"pointer": "", "code": "too_long", "detail": f"At most {delivery_reports.MOST:,} events."}]
+        )
+    stored = (
+        _batcher_of_account(of.id, of.slug, credentials).serve_in_batch(reported)
+        if reported
+        else ReportsStored(0, (), ())
+    )
     if stored.calls:
         tasks.notify_webhooks()
     counts.count_reports(of.id, "unknown", len(stored.unknown))
@@ -160,7 +166,7 @@ def _split_readable(
     for one in found:
         if isinstance(one, UnreadableEntry):
             mistakes += one.errors
-    refused = [located(("body", *where), code, sentence) for where, code, sentence in mistakes]
+    refused = [locate_error(("body", *where), code, sentence) for where, code, sentence in mistakes]
     if mistakes:
         _count_unreadable(vendor, "; ".join(sentence for _, _, sentence in mistakes))
     return readable, refused
@@ -185,7 +191,9 @@ def read_proved(
     except BadReport as bad:
         assert vendor is not None
         _count_unreadable(vendor, str(bad))
-        raise invalid(located(("body", *where), code, sentence) for where, code, sentence in bad.errors) from None
+        raise invalid_problem(
+            locate_error(("body", *where), code, sentence) for where, code, sentence in bad.errors
+        ) from None
     except (LookupError, ValueError) as error:
         assert vendor is not None
         counts.count_reports(vendor.id, "unreadable", 1)
@@ -211,7 +219,7 @@ def _read_confirmed(
         host = urlsplit(wanted.url).hostname
         if not result.is_taken:
             alarms.REPORTS_NOT_CONFIRMED.log(log, vendor.slug, host, result.note)
-            raise unavailable("The vendor's reports could not be confirmed") from None
+            raise unavailable_problem("The vendor's reports could not be confirmed") from None
         log.info("reports of vendor %s are confirmed at %s", vendor.slug, host)
         return (), ()
 

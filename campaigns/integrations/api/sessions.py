@@ -14,11 +14,11 @@ from ninja.params.functions import Header, Query
 
 from campaigns.doors import public_ids
 from campaigns.doors.front import request_bodies
-from campaigns.doors.front.cursors import last_seen
+from campaigns.doors.front.cursors import read_cursor
 from campaigns.doors.front.keys import Caller, Key
-from campaigns.doors.front.problems import Problem, invalid, over_quota
+from campaigns.doors.front.problems import Problem, invalid_problem, quota_problem
 from campaigns.doors.front.schemas import ProblemOut
-from campaigns.doors.front.session_links import SESSIONS, links, session_name
+from campaigns.doors.front.session_links import SESSIONS, session_links, session_name
 from campaigns.engine.decisions import JobDecision, Verdict
 from campaigns.integrations.api.session_schemas import ChangedOut, LimitsIn, MessagesOut, SessionOut
 from campaigns.integrations.results import reader
@@ -83,7 +83,7 @@ def get_messages(
     """In the order of the request, each with its state."""
     look = session_of(request, session_id)
     states = {reader.machine_word(label) for label in labels_of(status)}
-    after = last_seen("msg", cursor)
+    after = read_cursor("msg", cursor)
     seen = 0 if after is None else max(0, after + 1 - look.job.first_message)  # they come in order and without gaps
     causes = causes_of(cause)
     mine = [
@@ -102,7 +102,7 @@ def get_messages(
 )
 def stop_session(request: HttpRequest, session_id: str, revision: int | None = OPTIONAL) -> Status[dict[str, Any]]:
     """No new call starts. The session is finished once its open calls are recorded. A repeat changes nothing."""
-    return _apply_decision(request, session_id, lambda job, by: actions.stop([job], by, revision=revision))
+    return _apply_decision(request, session_id, lambda job, by: actions.stop_jobs([job], by, revision=revision))
 
 
 @router.post(
@@ -113,7 +113,7 @@ def stop_session(request: HttpRequest, session_id: str, revision: int | None = O
 )
 def retry_session(request: HttpRequest, session_id: str, revision: int = REVISION) -> Status[dict[str, Any]]:
     """Messages that the vendor accepted, or may have accepted, are never sent again. A repeat changes nothing."""
-    return _apply_decision(request, session_id, lambda job, by: actions.retry([job], revision))
+    return _apply_decision(request, session_id, lambda job, by: actions.retry_jobs([job], revision))
 
 
 @router.post(
@@ -121,7 +121,7 @@ def retry_session(request: HttpRequest, session_id: str, revision: int = REVISIO
 )
 def pause_session(request: HttpRequest, session_id: str, revision: int | None = OPTIONAL) -> Status[dict[str, Any]]:
     """No new call starts until it is resumed. Messages that expire meanwhile stay expired. A repeat changes nothing."""
-    return _apply_decision(request, session_id, lambda job, by: pausing.pause([job], by, revision=revision))
+    return _apply_decision(request, session_id, lambda job, by: pausing.pause_jobs([job], by, revision=revision))
 
 
 @router.post(
@@ -135,7 +135,7 @@ def resume_session(request: HttpRequest, session_id: str, revision: int = REVISI
 
     So a repeated request changes nothing, even if the session was paused again since.
     """
-    return _apply_decision(request, session_id, lambda job, by: pausing.resume([job], by, revision=revision))
+    return _apply_decision(request, session_id, lambda job, by: pausing.resume_jobs([job], by, revision=revision))
 
 
 @router.patch(
@@ -143,13 +143,13 @@ def resume_session(request: HttpRequest, session_id: str, revision: int = REVISI
     auth=Key("ops"),
     response={200: ChangedOut, **PROBLEMS},
     summary="Change beyond which rates a session pauses itself",
-    openapi_extra={"requestBody": request_bodies.described(LimitsIn)},
+    openapi_extra={"requestBody": request_bodies.describe_body(LimitsIn)},
 )
 def change_session(request: HttpRequest, session_id: str) -> Status[dict[str, Any]]:
     """Works while the session is being sent. Limits not named stay; a paused session stays paused until resumed."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
     job = _find_session(session_id, caller).job.pk
-    asked, _ = request_bodies.read(request, LimitsIn)
+    asked, _ = request_bodies.read_body(request, LimitsIn)
     limits = {name: getattr(asked, name) for name in asked.model_fields_set}
     return _changed_answer(200, pausing.set_limits([job], limits, Actor(caller.prefix))[0], session_id, caller)
 
@@ -164,7 +164,7 @@ def labels_of(status: str) -> list[str]:
     try:
         return export.states_named(status.split(",") if status else ())
     except ValueError as why:
-        raise invalid([{"parameter": "status", "code": "state", "detail": str(why)}]) from why
+        raise invalid_problem([{"parameter": "status", "code": "state", "detail": str(why)}]) from why
 
 
 def causes_of(cause: str) -> list[str]:
@@ -172,7 +172,7 @@ def causes_of(cause: str) -> list[str]:
     try:
         return read_causes(cause.split(",") if cause else ())
     except ValueError as why:
-        raise invalid([{"parameter": "cause", "code": "cause", "detail": str(why)}]) from why
+        raise invalid_problem([{"parameter": "cause", "code": "cause", "detail": str(why)}]) from why
 
 
 def _find_session(name: str, caller: Caller) -> SessionView:
@@ -232,7 +232,7 @@ def _session_facts(look: SessionView) -> dict[str, Any]:
         "metadata": session.metadata,
         "created_at": session.created_at,
         "finished_at": look.job.finished_at,
-        "links": links(session.pk, look.job.revision),
+        "links": session_links(session.pk, look.job.revision),
     }
 
 
@@ -243,7 +243,7 @@ def _apply_decision(
     caller: Caller = request.auth  # type: ignore[attr-defined]
     (answer,) = verb(_find_session(session_id, caller).job.pk, caller.prefix)
     if isinstance(answer, QuotaDecision) and answer.refusal:
-        raise over_quota(answer.refusal)
+        raise quota_problem(answer.refusal)
     if answer.verdict in (Verdict.BUSY, Verdict.STALE):
         raise Problem("state-conflict", answer.message)
     return _changed_answer(202, answer, session_id, caller)

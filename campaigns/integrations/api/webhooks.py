@@ -17,7 +17,7 @@ from campaigns.doors import public_ids
 from campaigns.doors.front import request_bodies
 from campaigns.doors.front.cursors import page_of
 from campaigns.doors.front.keys import Caller, Key
-from campaigns.doors.front.problems import Problem, error, invalid
+from campaigns.doors.front.problems import Problem, invalid_problem, make_error
 from campaigns.doors.front.request_bodies import Created
 from campaigns.doors.front.schemas import PageLinks, ProblemOut, Strict
 from campaigns.integrations.webhooks import events
@@ -91,18 +91,18 @@ def list_webhooks(request: HttpRequest) -> dict[str, Any]:
     summary="Have events posted to an address",
     openapi_extra={
         "parameters": [request_bodies.key_parameter(REPEAT)],
-        "requestBody": request_bodies.described(WebhookIn),
+        "requestBody": request_bodies.describe_body(WebhookIn),
     },
 )
 def create_webhook(request: HttpRequest) -> HttpResponse:
     """Its secret is shown once, and in the answer to a repeat with the same Idempotency-Key."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
-    asked, parsed = request_bodies.read(request, WebhookIn)
+    asked, parsed = request_bodies.read_body(request, WebhookIn)
     key = request_bodies.idempotency_key(request)
     if not key:
-        return _create_webhook(caller, asked).response()
-    return request_bodies.once(
-        caller, "create webhook", key, request_bodies.fingerprint(parsed), lambda: _create_webhook(caller, asked)
+        return _create_webhook(caller, asked).created_response()
+    return request_bodies.answer_once(
+        caller, "create webhook", key, request_bodies.body_fingerprint(parsed), lambda: _create_webhook(caller, asked)
     )
 
 
@@ -112,11 +112,13 @@ def _create_webhook(caller: Caller, asked: WebhookIn) -> Created:
             caller.sponsor_id, asked.url, list(dict.fromkeys(asked.events)), caller.test, Actor(caller.prefix)
         )
     except Forbidden as why:
-        raise invalid([error("/url", "url", str(why))]) from why
+        raise invalid_problem([make_error("/url", "url", str(why))]) from why
     except events.TooMany as why:
         raise Problem("state-conflict", str(why)) from why
     created = WebhookSecretOut.model_validate(_webhook_facts(hook) | {"secret": secret})
-    return Created(f"{HERE}/{public_ids.name('whk', hook.pk)}", json.dumps(created.model_dump(), cls=NinjaJSONEncoder))
+    return Created(
+        f"{HERE}/{public_ids.id_of_number('whk', hook.pk)}", json.dumps(created.model_dump(), cls=NinjaJSONEncoder)
+    )
 
 
 @router.get("/webhooks/{webhook_id}", auth=Key("ops"), response={200: WebhookOut, **PROBLEMS}, summary="One webhook")
@@ -167,7 +169,7 @@ def list_calls(
     hook = _find_webhook(webhook_id, request.auth)  # type: ignore[attr-defined]
     rows = WebhookCall.objects.filter(webhook=hook).order_by("-pk")
     named = f"cal_{cursor}" if cursor.isdecimal() else cursor  # as earlier versions wrote it
-    here = f"{HERE}/{public_ids.name('whk', hook.pk)}/calls?limit={limit}"
+    here = f"{HERE}/{public_ids.id_of_number('whk', hook.pk)}/calls?limit={limit}"
     return page_of(rows, "cal", here, limit, named, _call_facts)
 
 
@@ -197,7 +199,7 @@ def _webhooks_of_caller(caller: Caller) -> list[Webhook]:
 
 def _find_webhook(name: str, caller: Caller) -> Webhook:
     """Return the webhook. Raises the same Problem whether it does not exist or belongs to another sponsor."""
-    number = public_ids.number("whk", name)
+    number = public_ids.number_of_id("whk", name)
     mine = Webhook.objects.filter(sponsor=caller.sponsor_id, test=caller.test)
     hook = mine.filter(pk=number).first() if number is not None else None
     if hook is None:
@@ -207,7 +209,7 @@ def _find_webhook(name: str, caller: Caller) -> Webhook:
 
 def _webhook_facts(hook: Webhook) -> dict[str, Any]:
     return {
-        "id": public_ids.name("whk", hook.pk),
+        "id": public_ids.id_of_number("whk", hook.pk),
         "url": hook.url,
         "events": hook.events,
         "mode": "test" if hook.test else "live",

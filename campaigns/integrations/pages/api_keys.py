@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from campaigns.doors import once
-from campaigns.doors.access import actor, page
+from campaigns.doors.access import deciding_actor, owners_page
 from campaigns.doors.front import keys
 from campaigns.models import ApiKey, Sponsor
 from campaigns.models.campaigns import sponsors_of
@@ -80,7 +80,7 @@ def visible_key(request: HttpRequest, pk: int) -> ApiKey:
     return get_object_or_404(rows, pk=pk)
 
 
-@page(LOOK)
+@owners_page(LOOK)
 @require_GET
 def list_keys_page(request: HttpRequest) -> HttpResponse:
     """Show the keys of the user's sponsors, valid ones first; only the beginning of a key is stored."""
@@ -104,7 +104,7 @@ def _key_state(row: Any) -> tuple[str, str]:
     return (_("Revoked"), "idle") if row.revoked_at else (_("Expired"), "warn")
 
 
-@page(ADD)
+@owners_page(ADD)
 @require_http_methods(["GET", "POST"])
 def make_key(request: HttpRequest) -> HttpResponse:
     """Make a key and show it, once."""
@@ -112,20 +112,20 @@ def make_key(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         given = form.cleaned_data
         try:
-            derived = once.derived(request, "api key")
-            made = keys.create(
+            derived = once.derive_from_form(request, "api key")
+            made = keys.create_key(
                 given["sponsor"],
                 given["kind"],
                 given["scopes"],
                 _end_of_life(given["days"]),
                 None,
-                actor(request),
+                deciding_actor(request),
                 derived,
             )
             return render(request, "owners/keys/made.html", {"key": made[0], "token": made[1]})
         except once.FormTooOld:
             form.add_error(None, str(once.TOO_OLD))
-    facts = {"form": form, "once": once.token()}
+    facts = {"form": form, "once": once.make_form_token()}
     return render(request, "owners/keys/make.html", facts, status=422 if form.errors else 200)
 
 
@@ -133,7 +133,7 @@ def _end_of_life(days: str) -> datetime | None:
     return timezone.now() + timedelta(days=int(days)) if days else None
 
 
-@page(CHANGE)
+@owners_page(CHANGE)
 @require_POST
 def extend_on_page(request: HttpRequest, pk: int) -> HttpResponse:
     """Change the end of a valid key that the user could have made."""
@@ -142,20 +142,20 @@ def extend_on_page(request: HttpRequest, pk: int) -> HttpResponse:
         return redirect("keys")
     if not set(scopes_of(request.user)).issuperset(row.scopes):
         raise PermissionDenied
-    if keys.extend(row, _end_of_life(days), actor(request)):
+    if keys.extend_key(row, _end_of_life(days), deciding_actor(request)):
         messages.success(request, _("The key %(prefix)s has another end.") % {"prefix": row.prefix})
     else:
         messages.error(request, _("%(prefix)s is not valid any more: make a new key.") % {"prefix": row.prefix})
     return redirect("keys")
 
 
-@page(CHANGE)
+@owners_page(CHANGE)
 @require_POST
 def revoke_on_page(request: HttpRequest, pk: int) -> HttpResponse:
     """Revoke a key for good, after confirmation."""
     row = visible_key(request, pk)
     if "confirmed" not in request.POST:
         return render(request, "owners/keys/revoke.html", {"key": row})
-    keys.revoke(row, actor(request))
+    keys.revoke_key(row, deciding_actor(request))
     messages.success(request, _("The key %(prefix)s is revoked.") % {"prefix": row.prefix})
     return redirect("keys")

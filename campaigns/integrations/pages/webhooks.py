@@ -14,7 +14,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from campaigns import tasks
 from campaigns.doors import once
-from campaigns.doors.access import actor, page
+from campaigns.doors.access import deciding_actor, owners_page
 from campaigns.integrations.webhooks import events
 from campaigns.models import Sponsor, Webhook, WebhookCall
 from campaigns.models.api_clients import Event
@@ -57,7 +57,7 @@ def visible_webhook(request: HttpRequest, pk: int) -> Webhook:
     return get_object_or_404(rows, pk=pk)
 
 
-@page(LOOK)
+@owners_page(LOOK)
 @require_GET
 def list_webhooks_page(request: HttpRequest) -> HttpResponse:
     """Show the webhooks of the user's sponsors."""
@@ -66,7 +66,7 @@ def list_webhooks_page(request: HttpRequest) -> HttpResponse:
     return render(request, "owners/webhooks/list.html", {"webhooks": some.object_list, "page": some})
 
 
-@page(ADD, SEE)
+@owners_page(ADD, SEE)
 @require_http_methods(["GET", "POST"])
 def add_webhook(request: HttpRequest) -> HttpResponse:
     """Add a webhook and show its secret, once."""
@@ -74,9 +74,9 @@ def add_webhook(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         given = form.cleaned_data
         try:
-            secret = events.secret_of(once.derived(request, "webhook"))
+            secret = events.secret_of(once.derive_from_form(request, "webhook"))
             row, secret = events.add_program_webhook(
-                given["sponsor"].pk, given["url"], given["events"], given["test"], actor(request), secret
+                given["sponsor"].pk, given["url"], given["events"], given["test"], deciding_actor(request), secret
             )
             return _show_secret(request, row, secret, _("The webhook is added."))
         except Forbidden as error:
@@ -85,7 +85,7 @@ def add_webhook(request: HttpRequest) -> HttpResponse:
             form.add_error(None, str(error))
         except once.FormTooOld:
             form.add_error(None, str(once.TOO_OLD))
-    facts = {"form": form, "once": once.token()}
+    facts = {"form": form, "once": once.make_form_token()}
     return render(request, "owners/webhooks/add.html", facts, status=422 if form.errors else 200)
 
 
@@ -93,7 +93,7 @@ def _show_secret(request: HttpRequest, row: Webhook, secret: str, said: str) -> 
     return render(request, "owners/webhooks/secret.html", {"webhook": row, "secret": secret, "said": said})
 
 
-@page(LOOK, "campaigns.view_webhookcall")
+@owners_page(LOOK, "campaigns.view_webhookcall")
 @require_GET
 def show_webhook(request: HttpRequest, pk: int) -> HttpResponse:
     """Show a webhook with its calls, latest first."""
@@ -108,12 +108,12 @@ def show_webhook(request: HttpRequest, pk: int) -> HttpResponse:
         "calls": some[:EACH_PAGE],
         "older": some[EACH_PAGE - 1].pk if len(some) > EACH_PAGE else None,
         "before": before,
-        "once": once.token(),
+        "once": once.make_form_token(),
     }
     return render(request, "owners/webhooks/webhook.html", facts)
 
 
-@page(CHANGE, SEE)
+@owners_page(CHANGE, SEE)
 @require_POST
 def redeliver_event(request: HttpRequest, pk: int, call: int) -> HttpResponse:
     """Post an event again, with the same id. The form names the state seen, so that a second press changes nothing."""
@@ -121,7 +121,7 @@ def redeliver_event(request: HttpRequest, pk: int, call: int) -> HttpResponse:
     found = get_object_or_404(WebhookCall.objects.filter(webhook=row), pk=call)
     if not row.enabled:
         messages.error(request, _("The webhook is switched off, so nothing is posted. Switch it on first."))
-    elif events.repeat_call(found.pk, actor(request), _seen_state(request)):
+    elif events.repeat_call(found.pk, deciding_actor(request), _seen_state(request)):
         tasks.notify_webhooks()
         messages.success(request, _("The event is being posted again, with ten tries."))
     else:
@@ -140,13 +140,15 @@ def _seen_state(request: HttpRequest) -> tuple[int, datetime | None]:
         raise Http404 from None
 
 
-@page(CHANGE, SEE)
+@owners_page(CHANGE, SEE)
 @require_POST
 def rotate_secret(request: HttpRequest, pk: int) -> HttpResponse:
     """Make a new secret, shown once; the old one also signs for another day."""
     row = visible_webhook(request, pk)
     try:
-        secret = events.rotate_secret(row.pk, actor(request), events.secret_of(once.derived(request, f"webhook {pk}")))
+        secret = events.rotate_secret(
+            row.pk, deciding_actor(request), events.secret_of(once.derive_from_form(request, f"webhook {pk}"))
+        )
     except once.FormTooOld:
         messages.error(request, once.TOO_OLD)
         return redirect("webhook", pk)
@@ -154,27 +156,27 @@ def rotate_secret(request: HttpRequest, pk: int) -> HttpResponse:
     return _show_secret(request, row, secret, said)
 
 
-@page(CHANGE, SEE)
+@owners_page(CHANGE, SEE)
 @require_POST
 def switch_webhook(request: HttpRequest, pk: int) -> HttpResponse:
     """Switch on or off, as the form says, so that a second press changes nothing."""
     row = visible_webhook(request, pk)
     if request.POST.get("to") == "on":
-        events.enable_webhook(row, actor(request))
+        events.enable_webhook(row, deciding_actor(request))
         messages.success(request, _("Events are posted from now on. What had been waiting is posted by “Post again”."))
     elif row.enabled:
-        events.disable_webhook(row, Said(gettext_noop("by hand")), actor(request))
+        events.disable_webhook(row, Said(gettext_noop("by hand")), deciding_actor(request))
         messages.success(request, _("No event is posted any more."))
     return redirect("webhook", pk)
 
 
-@page(DELETE)
+@owners_page(DELETE)
 @require_POST
 def remove_webhook(request: HttpRequest, pk: int) -> HttpResponse:
     """Remove a webhook with the record of its calls, after confirmation."""
     row = visible_webhook(request, pk)
     if "confirmed" not in request.POST:
         return render(request, "owners/webhooks/remove.html", {"webhook": row})
-    events.remove_webhook(row.pk, actor(request))
+    events.remove_webhook(row.pk, deciding_actor(request))
     messages.success(request, _("The webhook is removed."))
     return redirect("webhooks")

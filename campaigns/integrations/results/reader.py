@@ -52,7 +52,7 @@ class SessionView:
     @property
     def status(self) -> str:
         waits = self.job.status == "READY" and self.job.not_before is not None
-        return "scheduled" if waits else machine_word(labels.of_sum(self.sums))
+        return "scheduled" if waits else machine_word(labels.label_of_sum(self.sums))
 
     @property
     def continues_at(self) -> datetime | None:
@@ -246,9 +246,9 @@ def messages_from_rows(session: Session, job: Job) -> list[dict[str, Any]]:
 def message_facts(row: Message, reference: str | None, called: Container[int], *, stopped: bool) -> dict[str, Any]:
     """Return a message as the API shows it. called: the messages in a call."""
     return {
-        "id": public_ids.name("msg", row.pk),
+        "id": public_ids.id_of_number("msg", row.pk),
         "reference": reference,
-        "status": machine_word(labels.of_message(row, in_flight=row.pk in called, stopped=stopped)),
+        "status": machine_word(labels.label_of_message(row, in_flight=row.pk in called, stopped=stopped)),
         "reason": _reported_fact(row) or _reason_fact(row),
         "cause": row.cause,
         "vendor_message_id": row.message_id,

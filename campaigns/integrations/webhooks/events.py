@@ -224,11 +224,11 @@ def _message_events(session: Session, messages: Iterable[dict[str, Any]]) -> Ite
     for message in messages:
         kind = EVENTS.get(message["status"])
         if kind:
-            number = public_ids.number("msg", message["id"])  # also from a result stored by an earlier version
+            number = public_ids.number_of_id("msg", message["id"])  # also from a result stored by an earlier version
             what = f"{session.pk} msg_{number} {message['attempt']} {kind.value}"
             names = ("id", "reference", "status", "reason")
             facts = {name: message[name] for name in names}
-            yield uuid5(SPACE, what), kind, facts | {"id": public_ids.name("msg", number or 0)}
+            yield uuid5(SPACE, what), kind, facts | {"id": public_ids.id_of_number("msg", number or 0)}
 
 
 def _receipt_event(session: Session, change: ReportChange) -> Happened:
@@ -236,7 +236,7 @@ def _receipt_event(session: Session, change: ReportChange) -> Happened:
     what = f"{session.pk} msg_{change.id} {change.attempt} {kind.value} {change.at.isoformat()}"
     bounced = change.kind == ReportKind.BOUNCED
     data = {
-        "id": public_ids.name("msg", change.id),
+        "id": public_ids.id_of_number("msg", change.id),
         "reference": _reference_of(session, change.id),
         "status": change.kind.value,
         "reason": {"code": "bounced", "text": change.note} if bounced else None,
@@ -249,7 +249,7 @@ def _receipt_event(session: Session, change: ReportChange) -> Happened:
 def _complaint_event(session: Session, one: Complaint) -> Happened:
     kind = Event.MESSAGE_COMPLAINED
     data = {
-        "id": public_ids.name("msg", one.id),
+        "id": public_ids.id_of_number("msg", one.id),
         "reference": _reference_of(session, one.id),
         "reason": {"code": "complained", "text": one.note or None},
         "reported_at": one.at.isoformat(),

@@ -12,7 +12,7 @@ from django.conf import settings
 
 from campaigns.doors.front import rate_limits
 from campaigns.doors.front.batcher import Batcher
-from campaigns.doors.front.problems import Problem, over_quota
+from campaigns.doors.front.problems import Problem, quota_problem
 from campaigns.doors.front.vendor_cache import VendorSnapshot
 from campaigns.engine.dispatch.dispatcher import dispatch_later
 from campaigns.lists.api import notifier
@@ -40,7 +40,7 @@ class AcceptedRequest:
 
 def accept_order(order: SendOrder) -> AcceptedRequest:
     """Store the order. Raises Problem, HealthStoreUnreachable or database errors; then nothing was stored."""
-    accepted = _batcher.ask(order)
+    accepted = _batcher.serve_in_batch(order)
     if accepted is None:
         return replay_answer(order.caller.sponsor_id, order.caller.test, order.idempotency_key, order.fingerprint)
     return accepted
@@ -102,7 +102,7 @@ def _count_per_key(orders: Sequence[SendOrder]) -> dict[int, int]:
         asked[key] = asked.get(key, 0) + 1
     left: dict[int, int] = {}
     for (key_id, per_minute), number in asked.items():
-        left[key_id] = left.get(key_id, 0) + rate_limits.take(key_id, per_minute, number)
+        left[key_id] = left.get(key_id, 0) + rate_limits.take_requests(key_id, per_minute, number)
     return left
 
 
@@ -110,7 +110,7 @@ def _admit_counted(order: SendOrder, left: dict[int, int], known: dict[int, Heal
     caller = order.caller
     try:
         if not left[caller.key_id]:
-            raise rate_limits.refusal(caller.key_id, caller.requests_per_minute)
+            raise rate_limits.rate_refusal(caller.key_id, caller.requests_per_minute)
         left[caller.key_id] -= 1
         return admit_order(order, known)
     except Problem as problem:
@@ -181,7 +181,7 @@ def _accepted_or_problem(
     order: SendOrder, vendor: VendorSnapshot, request: Request, stored: Stored
 ) -> AcceptedRequest | Problem | None:
     if stored.refusal:
-        return over_quota(stored.refusal)
+        return quota_problem(stored.refusal)
     if stored.busy:
         return Problem("idempotency-key-in-use", "Ask again in a moment.", retry_after=AGAIN)
     if stored.job_id is None:

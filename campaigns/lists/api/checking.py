@@ -11,8 +11,8 @@ from django.utils import timezone
 
 from campaigns.content import previews
 from campaigns.doors.front.keys import Caller
-from campaigns.doors.front.problems import Problem, error, invalid
-from campaigns.doors.front.rate_limits import RenderBudget, over_budget
+from campaigns.doors.front.problems import Problem, invalid_problem, make_error
+from campaigns.doors.front.rate_limits import RenderBudget, budget_problem
 from campaigns.doors.front.vendor_cache import VendorSnapshot, vendor_cache
 from campaigns.engine.ports import NotEntitled
 from campaigns.engine.routes import entries
@@ -31,10 +31,10 @@ from campaigns.senders import entitlements
 from campaigns.suppression.links import given_values as given_to
 from campaigns.suppression.links import links_of
 from campaigns.texts import mjml, templates
-from campaigns.texts.addresses import with_addresses
-from campaigns.texts.headers import header_templates, with_beside
-from campaigns.texts.signs import with_signs
-from campaigns.texts.sizes import with_size
+from campaigns.texts.addresses import check_addresses
+from campaigns.texts.headers import check_beside_body, header_templates
+from campaigns.texts.signs import check_signs
+from campaigns.texts.sizes import check_size
 from campaigns.texts.templates import Budget, Content, OverBudget, TemplateError
 from vendors.adapters.base import Letter
 from vendors.mail_classes import MailClass, class_named
@@ -66,7 +66,7 @@ def check_order(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes
     checked = recipients_of.check_zones(asked, vendors[0].channel, content)
     good, more = recipients_of.check_recipients(asked.recipients, normal, checked, budget)
     if errors or (more and not (good and asked.skip_bad_recipients)):
-        raise invalid([*errors, *more][:MOST_ERRORS])
+        raise invalid_problem([*errors, *more][:MOST_ERRORS])
     references = [asked.recipients[number].reference for number in good]
     recipients = [(address, asked.recipients[number].fields) for number, address in good.items()]
     name, send_at = asked.name or f"API {key}"[:200], asked.send_at
@@ -117,13 +117,13 @@ def _check_composed(
     content: Content, asked: SendRequest, beside: contents.BesideBody, vendors: list[VendorSnapshot]
 ) -> Content:
     """Return the content after the checks for vendors' letters: addresses, sizes, and signs of fonts."""
-    made = with_addresses(content, (vendor.address for vendor in vendors))
+    made = check_addresses(content, (vendor.address for vendor in vendors))
     files = beside.files.size_of if beside.files else None
-    made = with_size(made, asked.html, files, (vendor.largest_mail for vendor in vendors))
+    made = check_size(made, asked.html, files, (vendor.largest_mail for vendor in vendors))
     try:
-        return with_signs(made, asked.body, asked.html, (vendor.signs for vendor in vendors))
+        return check_signs(made, asked.body, asked.html, (vendor.signs for vendor in vendors))
     except TemplateError as why:
-        raise invalid([error("/body", "template", str(why))]) from why
+        raise invalid_problem([make_error("/body", "template", str(why))]) from why
 
 
 def _vendors_allowing_class(named: MailClass | None, size: int, vendors: list[VendorSnapshot]) -> list[VendorSnapshot]:
@@ -138,7 +138,7 @@ def _vendors_allowing_class(named: MailClass | None, size: int, vendors: list[Ve
         except NotEntitled as why:
             refused = refused or str(why)
     if not found:
-        raise Problem("forbidden", refused, errors=[error("/mail_class", "mail_class", refused)])
+        raise Problem("forbidden", refused, errors=[make_error("/mail_class", "mail_class", refused)])
     return found
 
 
@@ -164,27 +164,27 @@ def _topic_id_of(asked: SendRequest, caller: Caller) -> int | None:
         )
     except NotEntitled as why:
         where = "/topic" if asked.topic else "/transactional"
-        raise invalid([error(where, "topic" if asked.topic else "transactional", str(why))]) from why
+        raise invalid_problem([make_error(where, "topic" if asked.topic else "transactional", str(why))]) from why
     return found.pk if found else None
 
 
 def _convert_mjml(asked: SendRequest, budget: RenderBudget) -> SendRequest:
     """Return the request with HTML in place of its MJML."""
     try:
-        return asked.model_copy(update={"body": mjml.to_html(asked.body, budget), "html": True})
+        return asked.model_copy(update={"body": mjml.mjml_to_html(asked.body, budget), "html": True})
     except OverBudget as why:
-        raise over_budget(why, "/body") from why
+        raise budget_problem(why, "/body") from why
     except TemplateError as why:
-        raise invalid([error("/body", "template", str(why))]) from why
+        raise invalid_problem([make_error("/body", "template", str(why))]) from why
 
 
 def _check_beside(content: Content, beside: contents.BesideBody, budget: RenderBudget) -> Content:
     shown = header_templates(beside.headers)
     try:
-        budget.spend(shown.steps if shown else 0)
+        budget.spend_budget(shown.steps if shown else 0)
     except OverBudget as why:
-        raise over_budget(why, "/headers") from why
-    return with_beside(content, shown, beside.files.faults if beside.files else None)
+        raise budget_problem(why, "/headers") from why
+    return check_beside_body(content, shown, beside.files.faults if beside.files else None)
 
 
 Pairs = list[tuple[str, dict[str, Any]]]
@@ -200,13 +200,13 @@ def _preview_letters(
     budget: Budget,
 ) -> list[Letter]:
     if key:
-        raise invalid([error("/preview", "preview", "only a dry run shows letters: add ?dry_run=true")])
+        raise invalid_problem([make_error("/preview", "preview", "only a dry run shows letters: add ?dry_run=true")])
     campaign = Campaign(html=asked.html, headers=list(beside.headers), transactional=asked.transactional)
     links = links_of(campaign, vendor.channel, vendor.carries, None)
     try:
         return previews.render_first_letters(campaign, content, links, recipients, asked.preview, budget)
     except OverBudget as why:
-        raise over_budget(why, "/preview") from why
+        raise budget_problem(why, "/preview") from why
 
 
 def _dry_run_cost(
@@ -238,9 +238,9 @@ def _address_to_oneself(
     try:
         return to_oneself.address_first_letter(address, recipients, normal, content, budget)
     except BadInput as why:
-        raise invalid([error("/test_to", "address", str(why))]) from why
+        raise invalid_problem([make_error("/test_to", "address", str(why))]) from why
     except OverBudget as why:
-        raise over_budget(why, "/test_to") from why
+        raise budget_problem(why, "/test_to") from why
 
 
 def _vendors_of_request(asked: SendRequest, caller: Caller) -> list[VendorSnapshot]:
@@ -249,13 +249,13 @@ def _vendors_of_request(asked: SendRequest, caller: Caller) -> list[VendorSnapsh
     Sandboxes and real vendors are never mixed.
     """
     if sum(one is not None for one in (asked.vendor, asked.channel, asked.route)) != 1:
-        raise invalid([error("/vendor", "vendor", "give a vendor, a channel or a route, one of them")])
+        raise invalid_problem([make_error("/vendor", "vendor", "give a vendor, a channel or a route, one of them")])
     if asked.route is not None:
         offered = vendor_cache.offered_to(caller.sponsor_id).routes.get(asked.route)
         usable = [one for one in offered.vendors if one[0].sandbox or not caller.test] if offered else []
         by = entries.share_out(usable, random.random())
         if not by:
-            raise invalid([error("/route", "route", f"there is no route {asked.route!r} for you")])
+            raise invalid_problem([make_error("/route", "route", f"there is no route {asked.route!r} for you")])
         return by
     if asked.vendor is None:
         mine = vendor_cache.offered_to(caller.sponsor_id).vendors.values()
@@ -263,12 +263,14 @@ def _vendors_of_request(asked: SendRequest, caller: Caller) -> list[VendorSnapsh
         found = [vendor for vendor in found if vendor.sandbox == caller.test]
         if not found:
             kind = "sandbox vendor" if caller.test else "vendor"
-            raise invalid([error("/channel", "channel", f"there is no {kind} of the channel {asked.channel} for you")])
+            raise invalid_problem(
+                [make_error("/channel", "channel", f"there is no {kind} of the channel {asked.channel} for you")]
+            )
         return found
-    vendor = vendor_cache.find(asked.vendor, caller.sponsor_id)
+    vendor = vendor_cache.find_vendor(asked.vendor, caller.sponsor_id)
     if vendor is None:
-        raise invalid(
-            [error("/vendor", "vendor", f"there is no vendor {asked.vendor!r} for you; /services lists yours")]
+        raise invalid_problem(
+            [make_error("/vendor", "vendor", f"there is no vendor {asked.vendor!r} for you; /services lists yours")]
         )
     if caller.test and not vendor.sandbox:
         raise Problem("forbidden", f"A test key cannot use {vendor.slug}: it delivers to real recipients.")
@@ -282,18 +284,18 @@ def _choose_identity(
     channel = vendors[0].channel
     if channel == Vendor.Channel.PRINT:
         if asked.identity:
-            raise invalid([error("/identity", "identity", "a sender identity is for e-mail or SMS")])
+            raise invalid_problem([make_error("/identity", "identity", "a sender identity is for e-mail or SMS")])
         return vendors, None
     offered = vendor_cache.offered_to(caller.sponsor_id).identities
     mine = {name: one for name, one in offered.items() if one.channel == channel}
     found = entitlements.pick_identity(mine, asked.identity or "", vendors[0].slug if len(vendors) == 1 else "")
     if asked.identity and found is None:
         detail = f"there is no sender identity {asked.identity!r} for {channel}; /identities lists yours"
-        raise invalid([error("/identity", "identity", detail)])
+        raise invalid_problem([make_error("/identity", "identity", detail)])
     usable = vendors if found else [vendor for vendor in vendors if not vendor.needs_identity]
     if not usable:
         detail = f"{vendors[0].slug} needs one, and none of yours is the default"
-        raise invalid([error("/identity", "identity", detail)])
+        raise invalid_problem([make_error("/identity", "identity", detail)])
     return usable, found.pk if found else None
 
 
@@ -302,7 +304,7 @@ def _compile_request(
 ) -> tuple[Content, str]:
     """Return the compiled templates and the text beside HTML. Those that are sent are cached for later requests."""
     if vendors[0].channel == "email" and not asked.subject.strip():
-        raise invalid([error("/subject", "subject", Said("an e-mail needs a subject"))])
+        raise invalid_problem([make_error("/subject", "subject", Said("an e-mail needs a subject"))])
     short = len(asked.subject) + len(asked.body) + len(asked.text) <= SHORT
     carried = contents.carried_by_all(vendors) if asked.html else frozenset()
     ours = given_to(asked.transactional)
@@ -314,16 +316,16 @@ def _compile_request(
         budget.foresee(asked.subject, asked.body, asked.text)
         text = contents.text_of(asked, carried, budget) if asked.html or asked.text else ""
         kept = short and is_sent
-        made = templates.compile(asked.subject, asked.body, asked.html, budget, text, ours, is_kept=kept)
+        made = templates.compile_templates(asked.subject, asked.body, asked.html, budget, text, ours, is_kept=kept)
         if not made.is_deferred:
             known.append((made, text))
         return made, text
     except OverBudget as why:
-        raise over_budget(why, "/body") from why
+        raise budget_problem(why, "/body") from why
     except TemplateError as why:
         begins = str(why).startswith
         where = "/subject" if begins("the subject") else "/text" if begins(("the text", "a text")) else "/body"
-        raise invalid([error(where, "template", str(why))]) from why
+        raise invalid_problem([make_error(where, "template", str(why))]) from why
 
 
 @lru_cache(maxsize=256)
@@ -341,10 +343,10 @@ def _nul_faults(asked: SendRequest) -> Iterator[Error]:
     """Yield errors for NUL characters, which PostgreSQL cannot store."""
     for name in ("subject", "body", "text", "name"):
         if "\0" in (getattr(asked, name) or ""):
-            yield error(f"/{name}", "nul", "there is a NUL character in it")
+            yield make_error(f"/{name}", "nul", "there is a NUL character in it")
     for key, value in asked.metadata.items():
         if "\0" in key or "\0" in value:
-            yield error("/metadata", "nul", "there is a NUL character in it")
+            yield make_error("/metadata", "nul", "there is a NUL character in it")
 
 
 def _time_faults(asked: SendRequest, channel: str) -> Iterator[Error]:
@@ -352,11 +354,11 @@ def _time_faults(asked: SendRequest, channel: str) -> Iterator[Error]:
     try:
         recipients_of.parse_request_hours(asked, channel)
     except BadInput as why:
-        yield error("/hours", "time", str(why))
+        yield make_error("/hours", "time", str(why))
     if asked.send_at and asked.send_at > now + FARTHEST:
-        yield error("/send_at", "time", "it is more than ten years ahead")
+        yield make_error("/send_at", "time", "it is more than ten years ahead")
     if asked.send_at and asked.send_at < now - LATEST:
-        yield error("/send_at", "time", "it is more than a day past; leave it out to send now")
+        yield make_error("/send_at", "time", "it is more than a day past; leave it out to send now")
     if asked.expires_at:
         yield from _expiry_faults(asked.expires_at, asked.send_at, now)
 
@@ -365,6 +367,6 @@ def _expiry_faults(expires_at: datetime, send_at: datetime | None, now: datetime
     try:
         check_moment(expires_at, "expires_at", now)
     except BadInput as why:
-        yield error("/expires_at", "time", str(why))
+        yield make_error("/expires_at", "time", str(why))
     if send_at and expires_at <= send_at:
-        yield error("/expires_at", "time", "it is not after send_at")
+        yield make_error("/expires_at", "time", "it is not after send_at")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from campaigns.content.template_versions import versions
-from campaigns.doors.front.problems import error, invalid
+from campaigns.doors.front.problems import invalid_problem, make_error
 from campaigns.doors.front.schemas import HeaderIn
 from campaigns.doors.front.vendor_cache import VendorSnapshot
 from campaigns.lists.api.schemas import FILE_ID, FileIn, ImageIn, SendRequest
@@ -60,16 +60,18 @@ def fill_from_template(asked: SendRequest, sponsor_id: int, channel: str) -> tup
     """Return the request with the content of its template, and the version's id. Raises Problem."""
     if asked.template is None:
         if not asked.body:
-            raise invalid([error("/body", "missing", "give a body, or a template")])
+            raise invalid_problem([make_error("/body", "missing", "give a body, or a template")])
         if not (asked.attachments or asked.files) and is_blank(asked.body, asked.html):
-            raise invalid([error("/body", "empty", Said("the message is empty: write its text"))])
+            raise invalid_problem([make_error("/body", "empty", Said("the message is empty: write its text"))])
         return asked, None
     if beside := [name for name in OF_A_TEMPLATE if name in asked.model_fields_set]:
-        raise invalid([error(f"/{name}", "template", "a template says it; give one of both") for name in beside])
+        raise invalid_problem(
+            [make_error(f"/{name}", "template", "a template says it; give one of both") for name in beside]
+        )
     try:
         version = versions.find_template_version(sponsor_id, asked.template, channel)
     except versions.TemplateRefused as why:
-        raise invalid([error("/template", "template", str(why))]) from why
+        raise invalid_problem([make_error("/template", "template", str(why))]) from why
     says = versions.content_of(version)
     headers = [HeaderIn(name=name, value=value) for name, value in says.headers]
     given = {"subject": says.subject, "body": says.body, "html": says.html, "text": says.text, "headers": headers}
@@ -83,11 +85,11 @@ def read_beside(asked: SendRequest, of: Owner) -> BesideBody:
     if not (asked.headers or asked.attachments or asked.files or asked.file_fields or "cid:" in asked.body):
         return NOTHING
     headers = [(one.name, one.value.strip()) for one in asked.headers]
-    errors = [error(f"/headers/{index}", "header", text) for index, text in header_faults(headers)]
+    errors = [make_error(f"/headers/{index}", "header", text) for index, text in header_faults(headers)]
     cids = [one.cid or "" for one in asked.attachments]
-    errors += [error("/attachments", "image", text) for text in image_faults(asked.body, asked.html, cids)]
+    errors += [make_error("/attachments", "image", text) for text in image_faults(asked.body, asked.html, cids)]
     if bool(asked.files) != bool(asked.file_fields):
-        errors.append(error("/files", "files", "files and file_fields go together"))
+        errors.append(make_error("/files", "files", "files and file_fields go together"))
     ids = (re.fullmatch(FILE_ID, one.file or "") for one in (*asked.attachments, *asked.files))
     named = {bytes.fromhex(id[1]) for id in ids if id}
     known = uploads.find_uploads(of, named) if named else {}
@@ -98,17 +100,17 @@ def read_beside(asked: SendRequest, of: Owner) -> BesideBody:
     for index, one in enumerate(asked.files):
         if one.name in own:
             errors.append(
-                error(f"/files/{index}/name", "files", Said("two files are called %(name)s", name=repr(one.name)))
+                make_error(f"/files/{index}/name", "files", Said("two files are called %(name)s", name=repr(one.name)))
             )
         own[one.name] = _read_request_file(one, f"/files/{index}", known, errors)
     if errors:
-        raise invalid(errors)
+        raise invalid_problem(errors)
     if not (to_all or own):
         return BesideBody(headers)
     try:
         return BesideBody(headers, CampaignFiles(to_all, asked.file_fields, RequestFiles(own)))
     except BadInput as why:
-        raise invalid([error("/attachments", "files", str(why))]) from why
+        raise invalid_problem([make_error("/attachments", "files", str(why))]) from why
 
 
 def _read_request_file(
@@ -117,17 +119,17 @@ def _read_request_file(
     """Return the file. `known`: the sponsor's uploaded files that the request refers to."""
     content, size, digest = b"", 0, None
     if (one.content is None) == (one.file is None):
-        errors.append(error(pointer, "file", "give its content or the id of an uploaded file, one of them"))
+        errors.append(make_error(pointer, "file", "give its content or the id of an uploaded file, one of them"))
     elif one.file is None:
         try:
             content = base64.b64decode(one.content or "", validate=True)
         except (binascii.Error, ValueError):
-            errors.append(error(f"{pointer}/content", "base64", "it is not base64"))
+            errors.append(make_error(f"{pointer}/content", "base64", "it is not base64"))
         size = len(content)
     elif found := known.get(bytes.fromhex(one.file.removeprefix("file_"))):
         size, digest = found.size, found.digest
     else:
-        errors.append(error(f"{pointer}/file", "file", "you have no such file; POST /files uploads one"))
+        errors.append(make_error(f"{pointer}/file", "file", "you have no such file; POST /files uploads one"))
     cid = one.cid or "" if isinstance(one, ImageIn) else ""
     return NewFile(one.name, size, lambda: content, one.type or "", cid, digest=digest)
 
@@ -140,7 +142,7 @@ def vendors_carrying(asked: SendRequest, beside: BesideBody, vendors: list[Vendo
         try:
             check_carried(needs, vendors[0].carries, vendors[0].slug)
         except TemplateError as why:
-            raise invalid([error("/vendor" if asked.vendor else "/channel", "carries", str(why))]) from why
+            raise invalid_problem([make_error("/vendor" if asked.vendor else "/channel", "carries", str(why))]) from why
     return fitting
 
 
@@ -158,7 +160,7 @@ def carried_by_all(vendors: Sequence[VendorSnapshot]) -> frozenset[str]:
 def text_of(asked: SendRequest, carried: frozenset[str], budget: Budget) -> str:
     """Return the text beside the body. Raises TemplateError, OverBudget."""
     if asked.html and not asked.text.strip() and "text" in carried:
-        budget.spend(len(asked.body) // READ)
+        budget.spend_budget(len(asked.body) // READ)
         if len(asked.body) > plain_text.SHORT:
-            budget.spend(apart.STEPS)
+            budget.spend_budget(apart.STEPS)
     return text_beside(asked.body, asked.html, asked.text, carried)

@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Router, Status
 
 from campaigns.doors.front.keys import Caller, Key
-from campaigns.doors.front.problems import Problem, invalid
+from campaigns.doors.front.problems import Problem, invalid_problem
 from campaigns.doors.front.schemas import ProblemOut
 from campaigns.lists.api.schemas import FILE_ID, FileOut
 from campaigns.lists.intake import BadInput, uploads
@@ -31,7 +31,7 @@ CONTENT = {"content": {"application/octet-stream": BINARY}, "required": True}
 def upload_file(request: HttpRequest, response: HttpResponse) -> Status[dict[str, Any]]:
     """The body is the content as it is. The same content has the same id, so a repeat changes nothing (200)."""
     if not request.body:
-        raise invalid([{"pointer": "", "code": "empty", "detail": Said("the file is empty")}])
+        raise invalid_problem([{"pointer": "", "code": "empty", "detail": Said("the file is empty")}])
     try:
         found, new = uploads.store_upload(_upload_owner(request), request.body)
     except BadInput as why:

@@ -10,7 +10,7 @@ from ninja import Router
 from campaigns.doors import public_ids
 from campaigns.doors.front import rate_limits, request_bodies
 from campaigns.doors.front.keys import Caller, Key
-from campaigns.doors.front.problems import Problem, invalid
+from campaigns.doors.front.problems import Problem, invalid_problem
 from campaigns.doors.front.request_bodies import JSON
 from campaigns.doors.front.schemas import ProblemOut
 from campaigns.doors.front.session_links import SESSIONS
@@ -49,7 +49,7 @@ PARAMETERS = [
     auth=Key("send", counts=False),
     response={202: AcceptedOut, 200: AcceptedOut, **PROBLEMS},
     summary="Send 1 to 1,000 messages",
-    openapi_extra={"parameters": PARAMETERS, "requestBody": request_bodies.described(SendRequest)},
+    openapi_extra={"parameters": PARAMETERS, "requestBody": request_bodies.describe_body(SendRequest)},
 )
 def send_messages(request: HttpRequest) -> HttpResponse:
     """All messages are accepted, or none. A repeat with the same key and body gets the first answer again."""
@@ -73,12 +73,12 @@ def _run_counted(caller: Caller, step: Callable[..., StepResult], *given: Any) -
     try:
         return step(*given)
     except Problem:
-        rate_limits.check(caller.key_id, caller.requests_per_minute)
+        rate_limits.check_rate(caller.key_id, caller.requests_per_minute)
         raise
 
 
 def _dry_run(order: SendOrder) -> HttpResponse:
-    rate_limits.check(order.caller.key_id, order.caller.requests_per_minute)
+    rate_limits.check_rate(order.caller.key_id, order.caller.requests_per_minute)
     vendor = order.vendors[0]
     units = order.cost["units"] if order.cost else None
     asked = vendor, order.caller.sponsor_id, order.size, order.send_at, units
@@ -97,8 +97,8 @@ def _foresee_quotas(order: SendOrder, vendor: VendorSnapshot) -> list[str]:
 
 def _read_send_request(request: HttpRequest) -> tuple[SendRequest, str, bytes]:
     """Return the body, the idempotency key or DRY_RUN, and the fingerprint of the parsed body."""
-    asked, parsed = request_bodies.read(request, SendRequest)
-    return asked, _key_or_dry_run(request), request_bodies.fingerprint(parsed)
+    asked, parsed = request_bodies.read_body(request, SendRequest)
+    return asked, _key_or_dry_run(request), request_bodies.body_fingerprint(parsed)
 
 
 def _key_or_dry_run(request: HttpRequest) -> str:
@@ -112,7 +112,7 @@ def _key_or_dry_run(request: HttpRequest) -> str:
 
 def _parse_flag(text: str) -> bool:
     if text.lower() not in ("true", "false", "1", "0"):
-        raise invalid([{"parameter": "dry_run", "code": "bool_parsing", "detail": "it must be true or false"}])
+        raise invalid_problem([{"parameter": "dry_run", "code": "bool_parsing", "detail": "it must be true or false"}])
     return text.lower() in ("true", "1")
 
 
@@ -125,7 +125,7 @@ def _parse_flag(text: str) -> bool:
 def get_message(request: HttpRequest, message_id: str) -> dict[str, Any]:
     """The same facts as in the list of its session."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
-    number = public_ids.number("msg", message_id)
+    number = public_ids.number_of_id("msg", message_id)
     facts = None if number is None else reader.find_session_message(number, caller.sponsor_id, caller.test)
     if facts is None:
         raise Problem("not-found", "You have no such message.")

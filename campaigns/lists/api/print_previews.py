@@ -4,8 +4,8 @@ import base64
 from collections.abc import Sequence
 from typing import Any
 
-from campaigns.doors.front.problems import Problem, error, invalid
-from campaigns.doors.front.rate_limits import render
+from campaigns.doors.front.problems import Problem, invalid_problem, make_error
+from campaigns.doors.front.rate_limits import take_render_steps
 from campaigns.doors.front.vendor_cache import VendorSnapshot
 from campaigns.lists.intake.files import CampaignFiles
 from vendors.adapters.base import Attachment, Letter
@@ -22,16 +22,16 @@ def print_preview(
 ) -> dict[str, Any]:
     """Return the PDF in base64, and the pages of each letter. Raises Problem: validation, rate-limited."""
     if vendor.channel != Vendor.Channel.PRINT:
-        raise invalid([error("/preview_pdf", "preview", f"{vendor.slug} delivers no letters on paper")])
+        raise invalid_problem([make_error("/preview_pdf", "preview", f"{vendor.slug} delivers no letters on paper")])
     if not letters:
-        raise invalid([error("/preview_pdf", "preview", "say with preview how many letters are shown")])
-    render(sponsor_id, STEPS + STEPS_OF_A_LETTER * len(letters))
+        raise invalid_problem([make_error("/preview_pdf", "preview", "say with preview how many letters are shown")])
+    take_render_steps(sponsor_id, STEPS + STEPS_OF_A_LETTER * len(letters))
     try:
         made = _make_preview(letters, files, Vendor.objects.get(pk=vendor.id))
     except previews.Busy as why:
         raise Problem("rate-limited", f"{why}".capitalize(), retry_after=5) from why
     except (ValueError, LookupError) as why:
-        raise invalid([error("/preview_pdf", "unprintable", str(why))]) from why
+        raise invalid_problem([make_error("/preview_pdf", "unprintable", str(why))]) from why
     return {"pdf": base64.b64encode(made.pdf).decode(), "pages": list(made.pages), "sheets": made.sheets}
 
 

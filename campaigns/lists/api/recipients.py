@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from django.core.exceptions import ValidationError
 
-from campaigns.doors.front.problems import error, invalid
-from campaigns.doors.front.rate_limits import RenderBudget, over_budget
+from campaigns.doors.front.problems import invalid_problem, make_error
+from campaigns.doors.front.rate_limits import RenderBudget, budget_problem
 from campaigns.doors.front.vendor_cache import vendor_cache
 from campaigns.doors.shares import give_way
 from campaigns.lists.api.schemas import Recipient, SendRequest
@@ -25,11 +25,11 @@ def address_reader(asked: SendRequest, channel: str, sponsor_id: int) -> Address
     if asked.region is None:
         return AddressReader(channel, vendor_cache.offered_to(sponsor_id).region, is_for_sending=True)
     if channel != Vendor.Channel.SMS:
-        raise invalid([error("/region", "region", "a region is for phone numbers, of the channel sms")])
+        raise invalid_problem([make_error("/region", "region", "a region is for phone numbers, of the channel sms")])
     try:
         known_region(asked.region)
     except ValidationError as why:
-        raise invalid([error("/region", "region", why.messages[0])]) from why
+        raise invalid_problem([make_error("/region", "region", why.messages[0])]) from why
     return AddressReader(channel, asked.region, is_for_sending=True)
 
 
@@ -64,19 +64,19 @@ def check_recipients(
         try:
             address = normal(one.to)
         except ValueError as why:
-            errors.append(error(f"/recipients/{number}/to", "address", str(why)))
+            errors.append(make_error(f"/recipients/{number}/to", "address", str(why)))
             continue
         try:
             found = [
-                error(f"/recipients/{number}/{name}", code, detail)
+                make_error(f"/recipients/{number}/{name}", code, detail)
                 for name, code, detail in _faults_of_recipient(address, one, content, budget)
             ]
         except OverBudget as why:
-            raise over_budget(why, f"/recipients/{number}") from why
+            raise budget_problem(why, f"/recipients/{number}") from why
         key = normal.same(address), one.reference
         if key in seen:
             detail = f"the same recipient as /recipients/{seen[key]}; two messages to one need a reference each"
-            found.insert(0, error(f"/recipients/{number}/to", "duplicate", detail))
+            found.insert(0, make_error(f"/recipients/{number}/to", "duplicate", detail))
         if found:
             errors.extend(found)
         else:

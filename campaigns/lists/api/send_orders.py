@@ -12,8 +12,8 @@ from uuid import UUID
 
 import orjson
 
-from campaigns.doors.front.keys import Caller, maker
-from campaigns.doors.front.session_links import links, session_name
+from campaigns.doors.front.keys import Caller, find_maker
+from campaigns.doors.front.session_links import session_links, session_name
 from campaigns.doors.front.vendor_cache import VendorSnapshot
 from campaigns.lists.api.contents import BesideBody
 from campaigns.lists.intake import Hours, allocate_ids
@@ -87,7 +87,7 @@ class SendOrder:
             "cost": self.cost,
             "quotas": quotas,
             "approval": "waiting" if self.needs_approval else None,
-            "links": session and links(session),
+            "links": session and session_links(session),
         }
         return orjson.dumps(facts).decode()
 
@@ -141,7 +141,7 @@ class SendOrder:
             pauses=self.pauses,
             needs_approval=self.needs_approval,
             to_oneself=self.to_oneself,
-            key_maker=maker(self.caller.key_id) if self.needs_approval else None,
+            key_maker=find_maker(self.caller.key_id) if self.needs_approval else None,
         )
 
 

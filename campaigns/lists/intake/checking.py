@@ -22,8 +22,8 @@ from campaigns.lists.intake.fields import MAX_CELL, looked_closely, nul_fault
 from campaigns.lists.intake.left_out import LeftOut
 from campaigns.texts.bad_input import BadInput, RowError
 from campaigns.texts.given_texts import given_address
-from campaigns.texts.phone_numbers import e164, mobile_e164
-from campaigns.texts.templates import Budget, Content, shorten
+from campaigns.texts.phone_numbers import mobile_e164, parse_e164
+from campaigns.texts.templates import Budget, Content, shorten_fault
 from vendors.said import Said, gettext_noop
 
 # Matches most addresses, and nothing else; any other text goes through the slower library. No group repeats
@@ -116,7 +116,7 @@ class AddressReader:
     def __init__(self, channel: str, region: str = "", is_for_sending: bool = False) -> None:
         self._read, self.same = _BY_CHANNEL[channel]
         if channel == "sms":
-            self._read = partial(mobile_e164 if is_for_sending else e164, region=region)
+            self._read = partial(mobile_e164 if is_for_sending else parse_e164, region=region)
 
     def __call__(self, text: str) -> str:
         """Return the stored form, without surrounding spaces. Raises ValueError."""
@@ -130,7 +130,7 @@ class AddressReader:
 
 _BY_CHANNEL: dict[str, tuple[Normal, Normal]] = {
     "email": (normal_email, str.lower),
-    "sms": (e164, str),
+    "sms": (parse_e164, str),
     "print": (print_address, str),
 }
 
@@ -308,9 +308,9 @@ def field_faults(
 ) -> Iterator[str]:
     """Yield the faults of one recipient's fields, as short sentences. May raise OverBudget if a budget is given."""
     if not _is_sound(recipient, fields, content):
-        yield from map(shorten, looked_closely(recipient, fields, content, budget))
+        yield from map(shorten_fault, looked_closely(recipient, fields, content, budget))
     if content.further:
-        yield from map(shorten, content.further(recipient, fields, budget))
+        yield from map(shorten_fault, content.further(recipient, fields, budget))
 
 
 def _is_sound(recipient: str, fields: Mapping[str, Any], content: Content) -> bool:

@@ -10,10 +10,10 @@ from campaigns.lists.intake.files import CampaignFiles
 from campaigns.models import Campaign, TemplateVersion, Topic
 from campaigns.suppression.links import given_values as given_to
 from campaigns.texts import templates
-from campaigns.texts.addresses import address_rules, with_addresses
+from campaigns.texts.addresses import address_rules, check_addresses
 from campaigns.texts.bad_input import BadInput, RowError
-from campaigns.texts.given_texts import composed
-from campaigns.texts.headers import Headers, header_templates, with_beside
+from campaigns.texts.given_texts import compose_text
+from campaigns.texts.headers import Headers, check_beside_body, header_templates
 from campaigns.texts.parts import (
     IMAGES,
     carried_by,
@@ -23,8 +23,8 @@ from campaigns.texts.parts import (
     shows_images,
     text_beside,
 )
-from campaigns.texts.signs import sign_check, with_signs
-from campaigns.texts.sizes import largest_mail, with_size
+from campaigns.texts.signs import check_signs, sign_check
+from campaigns.texts.sizes import check_size, largest_mail
 from campaigns.texts.templates import Content
 from vendors.models import Credential, Vendor
 from vendors.said import Said
@@ -91,22 +91,22 @@ def compile_content(
 
     Raises BadInput, TemplateError.
     """
-    subject, body, text = composed(subject).strip(), composed(body), composed(text)
-    headers = [(name, composed(value)) for name, value in headers]
+    subject, body, text = compose_text(subject).strip(), compose_text(body), compose_text(text)
+    headers = [(name, compose_text(value)) for name, value in headers]
     if not files and is_blank(body, html):
         raise BadInput(Said("the message is empty: write its text"))
     if html or text or headers or files:
         text = _text_beside_body(body, html, text, headers, files, vendor)
-    made = templates.compile(subject, body, html, text=text, given=given_to(transactional))
-    made = with_beside(made, header_templates(headers), files.faults if files and files.fields else None)
+    made = templates.compile_templates(subject, body, html, text=text, given=given_to(transactional))
+    made = check_beside_body(made, header_templates(headers), files.faults if files and files.fields else None)
     vendors = (vendor, *others)
     if vendor.channel == Vendor.Channel.EMAIL:
         limits = [largest_mail(one.adapter, one.settings) for one in vendors]
         limits += [largest_mail(of.adapter, of.settings, one.relay_size) for one in logins for of in [one.vendor]]
-        made = with_size(made, html, files.size_of if files else None, limits)
+        made = check_size(made, html, files.size_of if files else None, limits)
     if vendor.channel == Vendor.Channel.PRINT:
-        made = with_addresses(made, [address_rules(one.adapter, one.settings) for one in vendors])
-        made = with_signs(made, body, html, [sign_check(one.adapter, one.settings) for one in vendors])
+        made = check_addresses(made, [address_rules(one.adapter, one.settings) for one in vendors])
+        made = check_signs(made, body, html, [sign_check(one.adapter, one.settings) for one in vendors])
     return CampaignContent(subject, body, html, text, headers, files, made, version)
 
 

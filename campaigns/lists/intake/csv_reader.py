@@ -19,7 +19,7 @@ from campaigns.lists.intake.number_formats import ShownAs
 from campaigns.lists.intake.sheets import ERROR, SheetRows
 from campaigns.reporting.own_files import LEFT_OUT, SUPPRESSIONS, find_report_columns
 from campaigns.texts.bad_input import BadInput, RowError
-from campaigns.texts.formulas import shown_text, undone
+from campaigns.texts.formulas import text_of_formula, undo_harmless
 from campaigns.texts.given_texts import given_name, given_value
 from campaigns.texts.templates import RECIPIENT, Content
 from vendors.said import Said, gettext_noop
@@ -108,7 +108,7 @@ class Table:
         is_own = self.of_left_out or self._added is not None or tuple(self.header) == SUPPRESSIONS
         self.is_quoted = is_own and not (self._sheet and self._sheet.is_typed)
         if self.is_quoted:
-            self.header = [undone(name) for name in self.header]
+            self.header = [undo_harmless(name) for name in self.header]
         if self._added is not None:
             del self.header[self._added]
         self._columns = list(self.header)  # as they stand in the file
@@ -173,7 +173,7 @@ class Table:
                 left_out = next(hidden, None)
             elif any(cells := [given_value(self._cell_as_shown(given_value(cell))) for cell in cells]):
                 if self.is_quoted:
-                    cells = [undone(cell) for cell in cells]
+                    cells = [undo_harmless(cell) for cell in cells]
                 if self._added is not None:
                     del cells[self._added]
                 if first and self.encoding is None:  # spreadsheet rows end with their last cell
@@ -183,7 +183,7 @@ class Table:
                 yield number, cells
 
     def _cell_as_shown(self, cell: str) -> str:
-        return cell if self._sheet else shown_text(cell)
+        return cell if self._sheet else text_of_formula(cell)
 
     def _arrange_columns(self, columns: "ColumnNames") -> None:
         """Make the recipient's column the first one. Raises BadInput."""

@@ -66,7 +66,7 @@ def _rendering_faults(
     recipient: str, fields: Mapping[str, Any], content: Content, budget: Budget | None
 ) -> Iterator[str]:
     try:
-        content.render(recipient, fields, budget)
+        content.render_letter(recipient, fields, budget)
     except TemplateError as error:
         broken = [name for name in content.subject_fields if LINE_BREAK.search(str(fields.get(name)))]
         if broken:

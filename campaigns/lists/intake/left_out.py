@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any, TextIO, TypeVar
 
 from campaigns.reporting.own_files import LEFT_OUT as COLUMNS
-from campaigns.texts.formulas import harmless
+from campaigns.texts.formulas import make_harmless
 from vendors.said import Said
 
 Row = TypeVar("Row")
@@ -88,17 +88,17 @@ class LeftOut:
 def write_left_out(table: Any, left_out: LeftOut, file: TextIO) -> None:
     """Write the left-out rows of a csv_reader.Table as CSV: cells, row number, reasons.
 
-    No cell is a formula (formulas.harmless); a Table that reads the file undoes the escaping. If the list was itself
-    such a file, the new numbers and reasons replace the old.
+    No cell is a formula (formulas.make_harmless); a Table that reads the file undoes the escaping. If the list was
+    itself such a file, the new numbers and reasons replace the old.
     """
     reasons = left_out.reasons_by_row()
     writer = csv.writer(file, delimiter=table.delimiter)
     header = table.header[:-2] if table.of_left_out else table.header
-    writer.writerow([*map(harmless, header), *COLUMNS])
+    writer.writerow([*map(make_harmless, header), *COLUMNS])
     following, reason = next(reasons, (0, ""))
     for number, cells in table.rows():
         if number == following:
             kept = cells[: len(header)] if table.of_left_out else cells
             blank = [""] * (len(header) - len(cells))
-            writer.writerow([*map(harmless, kept), *blank, number, harmless(reason)])
+            writer.writerow([*map(make_harmless, kept), *blank, number, make_harmless(reason)])
             following, reason = next(reasons, (0, ""))

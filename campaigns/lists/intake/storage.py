@@ -167,7 +167,8 @@ def store_campaign(
     - mail_class: a MailClass; None: the template's, else by its kind (entitlements.decide_class).
     - joined: stores more in the campaign's transaction, before the messages.
 
-    Recipients, templates, headers and files must have been checked (checking.check, templates.compile, content.parts).
+    Recipients, templates, headers and files must have been checked (checking.check, templates.compile_templates,
+    content.parts).
 
     Raises BadInput for impossible times, texts or sizes, and entitlements.NotEntitled. After any error, including one
     raised by `joined`, nothing is stored.

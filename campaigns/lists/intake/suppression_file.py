@@ -18,7 +18,7 @@ from campaigns.models import Suppression
 from campaigns.reporting.own_files import SUPPRESSIONS
 from campaigns.suppression.lists import NewSuppression
 from campaigns.texts.bad_input import BadInput
-from campaigns.texts.formulas import harmless, undone
+from campaigns.texts.formulas import make_harmless, undo_harmless
 from vendors.instants import convert_to_utc
 from vendors.said import Said
 
@@ -118,7 +118,7 @@ class SuppressionFile:
             cells = cells + [""] * (width - len(cells))
         if len(cells) != width:
             raise ValueError(Said(CELLS[len(cells) != 1], count=str(len(cells)), width=str(width)))
-        return cells if self._table.is_quoted else [undone(cell) for cell in cells]
+        return cells if self._table.is_quoted else [undo_harmless(cell) for cell in cells]
 
 
 def topic_of(topics: Mapping[str, int], name: str, reason: str) -> int:
@@ -178,8 +178,8 @@ def suppression_lines(rows: "QuerySet[Suppression]") -> Iterator[str]:
     known = rows.filter(address__isnull=False).select_related("topic").order_by("id")
     for row in known.iterator(chunk_size=AT_ONCE):
         times = [row.since.isoformat(), _moment_text(row.until)]
-        topic = harmless(row.topic.name) if row.topic else ""
-        yield out.writerow([harmless(row.address or ""), row.reason, harmless(row.source), *times, topic])
+        topic = make_harmless(row.topic.name) if row.topic else ""
+        yield out.writerow([make_harmless(row.address or ""), row.reason, make_harmless(row.source), *times, topic])
 
 
 def _moment_text(moment: datetime | None) -> str:

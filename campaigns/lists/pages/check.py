@@ -203,14 +203,14 @@ def _announce_effect(draft: Draft, context: dict[str, Any]) -> dict[str, str]:
     }
     shown = all_of_them["all_heading"], all_of_them["all_button"]
     if draft.first and draft.first < context["goes"]:
-        number = labels.number(draft.first)
+        number = labels.format_number(draft.first)
         shown = first["first_heading"].replace("#", number), first["first_button"].replace("#", number)
     return {"heading": shown[0], "button": shown[1], **first, **all_of_them}
 
 
 def name_messages(channel: str, many: int) -> str:
     """Format a number of messages of a channel by their everyday name: 9,993 e-mails."""
-    shown = {"shown": labels.number(many)}
+    shown = {"shown": labels.format_number(many)}
     if channel == Vendor.Channel.SMS:
         return ngettext("%(shown)s SMS", "%(shown)s SMS messages", many) % shown
     if channel == Vendor.Channel.PRINT:

@@ -13,8 +13,8 @@ from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_POST
 
 from campaigns.doors import labels
-from campaigns.doors.access import page
-from campaigns.doors.sandboxed import only_ours
+from campaigns.doors.access import owners_page
+from campaigns.doors.sandboxed import allow_own_frames
 from campaigns.lists.drafts import checking, copying, keeping, sending
 from campaigns.lists.drafts.columns import HIDDEN_ROWS
 from campaigns.lists.intake import BadInput
@@ -61,7 +61,7 @@ LABELS = {
 def draft_step(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     """Make a page about a draft of the user's sponsors; sent drafts redirect to their campaign."""
 
-    @page(*MAKE)
+    @owners_page(*MAKE)
     @wraps(view)
     def show_step(request: HttpRequest, draft_id: int, *args: Any, **kwargs: Any) -> HttpResponse:
         draft = find_draft(request, draft_id)
@@ -97,7 +97,7 @@ def render_step(request: HttpRequest, template: str, draft: Draft | None, contex
         for name, label in STEPS
     ]
     shown = {"draft": draft, "steps": steps, **context}
-    return only_ours(render(request, f"owners/wizard/{template}.html", shown))
+    return allow_own_frames(render(request, f"owners/wizard/{template}.html", shown))
 
 
 def show_conflict(request: HttpRequest, stored: Draft, part: str, values: Mapping[str, Any]) -> HttpResponse:
@@ -148,7 +148,7 @@ def check_soon(draft: Draft) -> None:
             notify_of_draft("check_draft", draft.pk)
 
 
-@page(*MAKE)
+@owners_page(*MAKE)
 def list_drafts_page(request: HttpRequest) -> HttpResponse:
     """Show drafts that have not been sent."""
     rows = Draft.objects.of_sponsors(sponsors_of(request.user)).filter(campaign=None)
@@ -168,7 +168,7 @@ def delete_on_page(request: HttpRequest, draft: Draft) -> HttpResponse:
 
 
 @require_POST
-@page("campaigns.view_campaign", *MAKE)
+@owners_page("campaigns.view_campaign", *MAKE)
 def copy_on_page(request: HttpRequest, campaign_id: int) -> HttpResponse:
     """Copy a campaign's message into a draft; a second press on the same page opens the same draft."""
     campaign = campaign_of_user(request, campaign_id)
@@ -182,7 +182,7 @@ def copy_on_page(request: HttpRequest, campaign_id: int) -> HttpResponse:
     return redirect("draft_message", draft.pk)
 
 
-@page(*MAKE)
+@owners_page(*MAKE)
 def show_sent(request: HttpRequest, draft_id: int) -> HttpResponse:
     """Show the progress of storing a sent draft, then its campaign."""
     draft = find_draft(request, draft_id)
@@ -205,10 +205,10 @@ def _tell_stored(request: HttpRequest, draft: Draft, campaign: Campaign) -> None
     text = ngettext(
         "“%(name)s” is stored, for %(size)s recipient.", "“%(name)s” is stored, for %(size)s recipients.", size
     )
-    parts = [text % {"name": campaign.name, "size": labels.number(size)}]
+    parts = [text % {"name": campaign.name, "size": labels.format_number(size)}]
     if draft.first and draft.first < size:
         first = _("Its first %(first)s are sent, then it waits for you.")
-        parts.append(first % {"first": labels.number(draft.first)})
+        parts.append(first % {"first": labels.format_number(draft.first)})
     messages.success(request, " ".join(parts))
     state = campaign_states.states_of_campaigns([campaign.pk])[campaign.pk]
     waits = said.show(campaign.why_paused) or "; ".join(wait_reasons(state))

@@ -14,8 +14,8 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from campaigns.doors.access import page
-from campaigns.doors.sandboxed import guarded
+from campaigns.doors.access import owners_page
+from campaigns.doors.sandboxed import guard_frames
 from campaigns.engine.ports import NotEntitled
 from campaigns.lists.drafts import contents, keeping
 from campaigns.lists.drafts.keeping import MESSAGE, Closed, Stale
@@ -189,7 +189,7 @@ def initial_message(draft: Draft) -> dict[str, Any]:
     return {"by": by, **{name.removesuffix("_id"): getattr(draft, name) for name in names}}
 
 
-@page(*MAKE)
+@owners_page(*MAKE)
 def new_campaign(request: HttpRequest) -> HttpResponse:
     """Show the first page of a new campaign. Nothing is stored before the first save."""
     sponsors = Sponsor.objects.of_sponsors(sponsors_of(request.user)).order_by("name")
@@ -312,4 +312,4 @@ def _render_message_page(
         "channels": json.dumps(form.channels),
         "seen": request.POST.get("seen") or (draft.seen if draft else ""),
     }
-    return guarded(render_step(request, "message", draft, {**context, **more}))
+    return guard_frames(render_step(request, "message", draft, {**context, **more}))

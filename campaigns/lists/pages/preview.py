@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.clickjacking import xframe_options_sameorigin
 from django.views.decorators.http import require_POST
 
-from campaigns.doors.sandboxed import with_images
+from campaigns.doors.sandboxed import show_images
 from campaigns.engine.ports import NotEntitled
 from campaigns.lists.drafts import contents, sending
 from campaigns.lists.intake import BadInput
@@ -70,7 +70,7 @@ def show_letter(request: HttpRequest, draft: Draft, number: int) -> HttpResponse
     """Return the HTML of a letter, for a frame that runs no code."""
     found = _letter_or_404(draft, number)
     body = found.body if draft.is_html else f"<pre style='white-space:pre-wrap;font:inherit'>{escape(found.body)}</pre>"
-    body = with_images(body, found.attachments)
+    body = show_images(body, found.attachments)
     if request.GET.get("look") == "dark":
         body = f"<meta name='color-scheme' content='dark'>{body}"
     return HttpResponse(PLAIN + body, headers={"Content-Security-Policy": POLICY})

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 
-from campaigns.doors.downloads import download
+from campaigns.doors.downloads import download_file
 from campaigns.engine.ports import NotEntitled
 from campaigns.lists.drafts import blocks, checking, contents, keeping
 from campaigns.lists.drafts.columns import HIDDEN_ROWS
@@ -173,7 +173,7 @@ def bad_rows(request: HttpRequest, draft: Draft) -> HttpResponse:
     if not facts or not facts["rows"] or not facts["total"]:
         raise Http404
     name = slugify(draft.list_name.rpartition(".")[0]) or "list"
-    answer: HttpResponse = download(
+    answer: HttpResponse = download_file(
         blocks.yield_blocks(draft.pk, DraftBlock.LEFT_OUT, facts["version"]), f"{name}-bad-rows.csv"
     )
     return answer

@@ -16,7 +16,7 @@ from django.views.decorators.http import require_POST
 from campaigns.content.pages.samples import PREFIX, SampleLetter, sample_of
 from campaigns.content.pages.templates import LOOK
 from campaigns.content.template_versions.versions import TemplateContent
-from campaigns.doors.access import page
+from campaigns.doors.access import owners_page
 from campaigns.lists.drafts import contents, keeping
 from campaigns.lists.pages.drafts import find_draft
 from campaigns.lists.pages.uploads import MAKE
@@ -28,7 +28,7 @@ NO_SUBJECT = "…"  # an e-mail needs a subject, which may be typed last
 
 
 @require_POST
-@page(LOOK)
+@owners_page(LOOK)
 def show_typed_template(request: HttpRequest) -> HttpResponse:
     """Return the letter of a template's form, with its sample values."""
     posted = request.POST
@@ -40,7 +40,7 @@ def show_typed_template(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-@page(*MAKE)
+@owners_page(*MAKE)
 def show_typed_draft(request: HttpRequest) -> HttpResponse:
     """Return the letter of a campaign's form, for the first recipient of its list if there is one."""
     posted, channel = request.POST, request.POST.get("channel", "")

@@ -21,7 +21,7 @@ from campaigns.engine.decisions import JobDecision, Verdict
 from campaigns.engine.doubts.resolve import CannotResolve
 from campaigns.engine.progress import Progress
 from campaigns.models import Job
-from campaigns.operations.verbs import DOUBTS, LEGAL, decide, is_legal, shown_versions
+from campaigns.operations.verbs import DOUBTS, LEGAL, decide_if_shown, is_legal, shown_versions
 from vendors.history import Actor
 from vendors.said import show
 
@@ -66,31 +66,31 @@ class Decisions(_JobAdmin):
 
     @admin.action(description=SHOWN["dispatch"], permissions=["change"])
     def dispatch_now(self, request: HttpRequest, jobs: "QuerySet[Job]") -> HttpResponse | None:
-        return self._decide(request, jobs, "dispatch")
+        return self._decide_confirmed(request, jobs, "dispatch")
 
     @admin.action(description=SHOWN["stop"], permissions=["change"])
     def stop(self, request: HttpRequest, jobs: "QuerySet[Job]") -> HttpResponse | None:
-        return self._decide(request, jobs, "stop")
+        return self._decide_confirmed(request, jobs, "stop")
 
     @admin.action(description=SHOWN["pause"], permissions=["change"])
     def pause(self, request: HttpRequest, jobs: "QuerySet[Job]") -> HttpResponse | None:
-        return self._decide(request, jobs, "pause")
+        return self._decide_confirmed(request, jobs, "pause")
 
     @admin.action(description=SHOWN["resume"], permissions=["change"])
     def resume(self, request: HttpRequest, jobs: "QuerySet[Job]") -> HttpResponse | None:
-        return self._decide(request, jobs, "resume")
+        return self._decide_confirmed(request, jobs, "resume")
 
     @admin.action(description=SHOWN["retry"], permissions=["change"])
     def retry(self, request: HttpRequest, jobs: "QuerySet[Job]") -> HttpResponse | None:
-        return self._decide(request, jobs, "retry")
+        return self._decide_confirmed(request, jobs, "retry")
 
     @admin.action(description=SHOWN["resend"], permissions=["resolve"])
     def resend(self, request: HttpRequest, jobs: "QuerySet[Job]") -> HttpResponse | None:
-        return self._decide(request, jobs, "resend")
+        return self._decide_confirmed(request, jobs, "resend")
 
     @admin.action(description=SHOWN["sent"], permissions=["resolve"])
     def mark_sent(self, request: HttpRequest, jobs: "QuerySet[Job]") -> HttpResponse | None:
-        return self._decide(request, jobs, "sent")
+        return self._decide_confirmed(request, jobs, "sent")
 
     def has_resolve_permission(self, request: HttpRequest) -> bool:
         """Allow users who may settle single messages to settle those of a job."""
@@ -106,20 +106,20 @@ class Decisions(_JobAdmin):
         context["offered"] = [(NAMES[one], str(SHOWN[one])) for one in legal]
         return super().render_change_form(request, context, *args, **kwargs)
 
-    def _decide(self, request: HttpRequest, jobs: "QuerySet[Job]", action: str) -> HttpResponse | None:
+    def _decide_confirmed(self, request: HttpRequest, jobs: "QuerySet[Job]", action: str) -> HttpResponse | None:
         if "confirmed" not in request.POST:
-            return self._ask(request, jobs, action)
+            return self._ask_confirmation(request, jobs, action)
         allowed = set(jobs.values_list("pk", flat=True))
         try:
-            for job_id, seen in _shown(request):
-                for answer in _act(request, action, job_id, seen) if job_id in allowed else ():
+            for job_id, seen in _shown_versions(request):
+                for answer in _decide_job(request, action, job_id, seen) if job_id in allowed else ():
                     self.message_user(request, show(answer.message), LEVELS.get(answer.verdict, messages.ERROR))
         except CannotResolve as error:  # no reason was given
             self.message_user(request, show(str(error)), messages.ERROR)
-        page = _page(request, sorted(allowed))
+        page = _page_of_decision(request, sorted(allowed))
         return redirect(page) if page else None
 
-    def _ask(self, request: HttpRequest, jobs: "QuerySet[Job]", action: str) -> HttpResponse | None:
+    def _ask_confirmation(self, request: HttpRequest, jobs: "QuerySet[Job]", action: str) -> HttpResponse | None:
         whole = jobs.defer(None).defer(*HEAVY).select_related("campaign__approval", "sponsor", "vendor")
         rows = list(whole[: AT_ONCE + 1])
         if len(rows) > AT_ONCE:
@@ -129,9 +129,9 @@ class Decisions(_JobAdmin):
             return None
         seen = shown_versions(action, rows)  # before the sums, so that a change in between is noticed
         sums = progress.progress_of_jobs(rows)
-        found = [_row(action, job, sums[job.pk], seen[job.pk]) for job in rows]
+        found = [_confirmation_row(action, job, sums[job.pk], seen[job.pk]) for job in rows]
         meant = [row for row in found if row.legal]
-        page = _page(request, [job.pk for job in rows])
+        page = _page_of_decision(request, [job.pk for job in rows])
         context = {
             **self.admin_site.each_context(request),
             "back": page or request.get_full_path(),
@@ -148,21 +148,21 @@ class Decisions(_JobAdmin):
         return TemplateResponse(request, "admin/campaigns/job/decide.html", context)
 
 
-def _page(request: HttpRequest, ids: list[int]) -> str:
+def _page_of_decision(request: HttpRequest, ids: list[int]) -> str:
     """Return the page of the job on which the decision was chosen; empty: it was chosen in the list."""
     return reverse("admin:campaigns_job_change", args=ids) if "of_page" in request.POST and len(ids) == 1 else ""
 
 
-def _act(request: HttpRequest, action: str, job_id: int, seen: int) -> list[JobDecision]:
+def _decide_job(request: HttpRequest, action: str, job_id: int, seen: int) -> list[JobDecision]:
     by = Actor(request.user.get_username(), request.user.pk)
-    return decide(action, job_id, by, request.POST.get("reason", ""), seen, expired="expired" in request.POST)
+    return decide_if_shown(action, job_id, by, request.POST.get("reason", ""), seen, expired="expired" in request.POST)
 
 
-def _row(action: str, job: Job, sums: Progress, seen: int) -> ConfirmationRow:
-    return ConfirmationRow(job, labels.of_sum(sums), sums, seen, is_legal(action, job, sums))
+def _confirmation_row(action: str, job: Job, sums: Progress, seen: int) -> ConfirmationRow:
+    return ConfirmationRow(job, labels.label_of_sum(sums), sums, seen, is_legal(action, job, sums))
 
 
-def _shown(request: HttpRequest) -> Iterator[tuple[int, int]]:
+def _shown_versions(request: HttpRequest) -> Iterator[tuple[int, int]]:
     """Yield job ids and versions as the confirmation page showed them."""
     for shown in request.POST.getlist("shown"):
         job_id, _, seen = shown.partition(":")

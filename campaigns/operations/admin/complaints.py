@@ -62,7 +62,7 @@ class ComplaintPauseAdmin(Scoped):
             by = Actor(request.user.get_username(), request.user.pk)
             reason = request.POST.get("reason", "")
             number = sum(pausing.resume_receiver(row.pk, by, reason) is not None for row in meant)
-            self.message_user(request, gettext("%(number)s resumed.") % {"number": labels.number(number)})
+            self.message_user(request, gettext("%(number)s resumed.") % {"number": labels.format_number(number)})
             return None
         context = {
             **self.admin_site.each_context(request),

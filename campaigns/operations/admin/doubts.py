@@ -101,32 +101,34 @@ def group_causes(found: Iterable[Cause]) -> list[CauseGroup]:
     return sorted(groups, key=lambda group: -group.messages)
 
 
-def page(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
+def doubts_page(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
     """List the causes, or the messages of ?cause= (GET); decide about those chosen, all but `ask` confirmed (POST)."""
     user: Any = request.user
     if not user.has_perm("campaigns.view_message"):
         raise PermissionDenied
     if request.method != "POST":
-        return _messages(request, site) if "cause" in request.GET else _causes(request, site)
+        return _list_messages_page(request, site) if "cause" in request.GET else _list_causes_page(request, site)
     if not user.has_perm("campaigns.add_resolution"):
         raise PermissionDenied
-    decision, chosen = request.POST.get("decision", ""), _chosen(request)
+    decision, chosen = request.POST.get("decision", ""), _chosen_causes(request)
     rows = _messages_chosen(request)
     if decision not in TITLES or not (chosen or rows):
         messages.warning(request, _("Choose what needs attention, and what is to be done."))
     elif decision == "ask":
         asked = actions.ask_again_about(chosen) + actions.ask_again(row.pk for row in rows)
-        messages.success(request, _("The vendors are asked about %s; look again in a moment.") % labels.number(asked))
+        messages.success(
+            request, _("The vendors are asked about %s; look again in a moment.") % labels.format_number(asked)
+        )
         if elsewhere := _count_elsewhere(chosen, rows):
             said = _(
                 "%s were called before the vendor's settings or its key changed: only you can settle them, unless "
                 "you say that it is the same account."
             )
-            messages.warning(request, said % labels.number(elsewhere))
+            messages.warning(request, said % labels.format_number(elsewhere))
     elif "confirmed" not in request.POST:
-        return _ask(request, site, decision, chosen, rows)
+        return _ask_for_decision(request, site, decision, chosen, rows)
     else:
-        _settle(request, decision, chosen, [row.pk for row in rows])
+        _settle_chosen(request, decision, chosen, [row.pk for row in rows])
     return redirect(request.get_full_path())
 
 
@@ -136,34 +138,34 @@ def _count_elsewhere(chosen: list[Cause], rows: list[Any]) -> int:
     return len(whose.called_elsewhere(ids))
 
 
-def _texts(request: HttpRequest) -> bool:
+def _sees_vendor_texts(request: HttpRequest) -> bool:
     """Return whether the user may see vendors' texts, which may contain addresses."""
     return labels.sees_recipients(request.user)
 
 
-def _look(request: HttpRequest) -> DoubtLook:
+def _look_of_request(request: HttpRequest) -> DoubtLook:
     """Return the look-up that the query string describes. Raises ValueError for an invalid date."""
     numbers = {name: request.GET.get(name, "") for name in ("sponsor", "vendor")}
     chosen = {name: int(typed[:18]) for name, typed in numbers.items() if typed.isdecimal()}
-    since, until = filters.days(request.GET.get("from", ""), request.GET.get("to", ""))
+    since, until = filters.parse_days(request.GET.get("from", ""), request.GET.get("to", ""))
     if since and until and since >= until:
         raise ValueError(_("the first day is after the last"))
-    return DoubtLook(sponsor_ids_of(request.user), **chosen, job=_job(request), since=since, until=until)
+    return DoubtLook(sponsor_ids_of(request.user), **chosen, job=_job_of_request(request), since=since, until=until)
 
 
-def _job(request: HttpRequest) -> Job | None:
+def _job_of_request(request: HttpRequest) -> Job | None:
     typed = request.GET.get("job", "")
     mine = Job.objects.of_sponsors(sponsors_of(request.user))
     return get_object_or_404(mine, pk=int(typed[:18])) if typed.isdecimal() else None
 
 
-def _causes(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
+def _list_causes_page(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
     fault = ""
     try:
-        look = _look(request)
+        look = _look_of_request(request)
     except ValueError as why:
         look, fault = DoubtLook(sponsor_ids_of(request.user)), str(why)
-    found = causes.list_causes(look, _texts(request))
+    found = causes.list_causes(look, _sees_vendor_texts(request))
     number = sum(cause.messages for cause in found)
     sponsors = Sponsor.objects.of_sponsors(sponsors_of(request.user)).values_list("pk", "name")[:MOST_CHOICES]
     context = {
@@ -178,28 +180,28 @@ def _causes(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
         "titles": TITLES,
         "may": request.user.has_perm("campaigns.add_resolution"),
     }
-    return _answer(request, site, "admin/campaigns/attention.html", _("Needs attention"), context)
+    return _render_answer(request, site, "admin/campaigns/attention.html", _("Needs attention"), context)
 
 
-def _named(request: HttpRequest, key: str) -> Cause | None:
+def _cause_of_key(request: HttpRequest, key: str) -> Cause | None:
     """Return the cause with this key, or None if it is invalid, another sponsor's, or has text the user may not see."""
     try:
         cause = causes.parse_cause(key)
     except ValueError:
         return None
     mine = Job.objects.of_sponsors(sponsors_of(request.user))
-    if (cause.seen is not None and not _texts(request)) or not mine.filter(pk=cause.job_id).exists():
+    if (cause.seen is not None and not _sees_vendor_texts(request)) or not mine.filter(pk=cause.job_id).exists():
         return None
     return cause
 
 
-def _chosen(request: HttpRequest) -> list[Cause]:
-    grouped = [key for typed in request.POST.getlist("causes")[:MOST_CHOSEN] for key in _keys(typed)]
+def _chosen_causes(request: HttpRequest) -> list[Cause]:
+    grouped = [key for typed in request.POST.getlist("causes")[:MOST_CHOSEN] for key in _parse_keys(typed)]
     keys = list(dict.fromkeys([*request.POST.getlist("cause"), *grouped]))[:MOST_CHOSEN]
-    return [cause for key in keys if (cause := _named(request, key))]
+    return [cause for key in keys if (cause := _cause_of_key(request, key))]
 
 
-def _keys(typed: str) -> list[str]:
+def _parse_keys(typed: str) -> list[str]:
     """Return the keys in the value of a group's check box; [] for any other text."""
     try:
         keys = json.loads(typed)
@@ -213,12 +215,12 @@ def _messages_chosen(request: HttpRequest) -> list[Any]:
     ids = [int(one) for one in request.POST.getlist("message")[:MOST_CHOSEN] if one.isdecimal() and len(one) < 19]
     if not ids or request.POST.getlist("cause"):
         return []
-    rows: Any = doubts_resolve.list_doubts(_job(request))
+    rows: Any = doubts_resolve.list_doubts(_job_of_request(request))
     return list(rows.of_sponsors(sponsors_of(request.user)).filter(pk__in=ids))
 
 
-def _messages(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
-    cause = _named(request, request.GET["cause"])
+def _list_messages_page(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
+    cause = _cause_of_key(request, request.GET["cause"])
     if cause is None:
         raise Http404
     all_of_it = causes.messages_of(cause)
@@ -230,7 +232,7 @@ def _messages(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
     number = all_of_it.count()
     context = {
         "cause": replace(cause, messages=number),
-        "rows": _facts(request, shown[:SHOWN]),
+        "rows": _doubt_rows(request, shown[:SHOWN]),
         "number": number,
         "first": not after,
         "next": f"?{urlencode({'cause': cause.key, 'after': shown[SHOWN - 1].pk})}" if len(shown) > SHOWN else "",
@@ -238,41 +240,41 @@ def _messages(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
         "titles": TITLES,
         "may": request.user.has_perm("campaigns.add_resolution"),
     }
-    return _answer(request, site, "admin/campaigns/attention_messages.html", _("Needs attention"), context)
+    return _render_answer(request, site, "admin/campaigns/attention_messages.html", _("Needs attention"), context)
 
 
-def _ask(
+def _ask_for_decision(
     request: HttpRequest, site: admin.AdminSite, decision: str, chosen: list[Cause], rows: list[Any]
 ) -> HttpResponse:
     versions = [(cause, *causes.version_of_messages(causes.messages_of(cause))) for cause in chosen]
     shown = [(replace(cause, messages=len(ids)), version) for cause, ids, version in versions]
     context = {
         "causes": shown,
-        "rows": _facts(request, rows),
+        "rows": _doubt_rows(request, rows),
         "number": sum(cause.messages for cause, _version in shown) + len(rows),
         "decision": decision,
         "warning": WARNINGS[Resolution.Decision(decision)],
         "back": request.get_full_path(),
-        "vendors": _conditions(_vendors(shown, rows)),
+        "vendors": _vendor_conditions(_vendors_of_causes(shown, rows)),
     }
-    return _answer(request, site, "admin/campaigns/attention_confirm.html", str(TITLES[decision]), context)
+    return _render_answer(request, site, "admin/campaigns/attention_confirm.html", str(TITLES[decision]), context)
 
 
-def _vendors(shown: list[tuple[Cause, str]], rows: list[Any]) -> "QuerySet[Vendor]":
+def _vendors_of_causes(shown: list[tuple[Cause, str]], rows: list[Any]) -> "QuerySet[Vendor]":
     """Return the vendors that may have the messages."""
     named = [cause.vendor for cause, _version in shown]
     of_rows = Message.objects.filter(pk__in=[row.pk for row in rows]).values("campaign__credential__vendor")
     return Vendor.objects.filter(Q(slug__in=named) | Q(pk__in=of_rows)).order_by("slug")
 
 
-def _conditions(vendors: "QuerySet[Vendor]") -> list[tuple[str, SafeString]]:
+def _vendor_conditions(vendors: "QuerySet[Vendor]") -> list[tuple[str, SafeString]]:
     """Return the slug and the condition of each vendor."""
     slugs = dict(vendors.values_list("pk", "slug"))
     found = conditions_of_vendors(slugs)
     return [(slug, condition_badge(found[pk], disclosed=is_disclosed(pk))) for pk, slug in slugs.items()]
 
 
-def _settle(request: HttpRequest, decision: str, chosen: list[Cause], ids: list[int]) -> None:
+def _settle_chosen(request: HttpRequest, decision: str, chosen: list[Cause], ids: list[int]) -> None:
     by, reason = Actor(request.user.get_username(), request.user.pk), request.POST.get("reason", "")
     shown = dict(zip(request.POST.getlist("cause"), request.POST.getlist("shown"), strict=False))
     try:
@@ -280,11 +282,11 @@ def _settle(request: HttpRequest, decision: str, chosen: list[Cause], ids: list[
             asked = [(cause, shown.get(cause.key, "")) for cause in chosen]
             done = actions.settle_causes(asked, decision, reason, by)
         else:
-            done = actions.settle(ids, decision, reason, by.name, by.id)
+            done = actions.settle_doubts(ids, decision, reason, by.name, by.id)
     except CannotResolve as error:
         messages.error(request, show(str(error)))
         return
-    facts = {"number": labels.number(done.messages), "title": TITLES[decision]}
+    facts = {"number": labels.format_number(done.messages), "title": TITLES[decision]}
     messages.success(request, _("%(number)s settled: %(title)s.") % facts)
     if done.held:
         messages.info(
@@ -292,20 +294,20 @@ def _settle(request: HttpRequest, decision: str, chosen: list[Cause], ids: list[
         )
 
 
-def _facts(request: HttpRequest, rows: list[Message]) -> list[dict[str, Any]]:
+def _doubt_rows(request: HttpRequest, rows: list[Message]) -> list[dict[str, Any]]:
     seen = labels.sees_recipients(request.user)
-    return [_masked(doubts_resolve.doubt_facts(row), seen) for row in rows]
+    return [_mask_facts(doubts_resolve.doubt_facts(row), seen) for row in rows]
 
 
-def _masked(facts: dict[str, Any], seen: bool) -> dict[str, Any]:
+def _mask_facts(facts: dict[str, Any], seen: bool) -> dict[str, Any]:
     """Mask the address, also where the vendor's text repeats it."""
     whole, text = facts["recipient"], facts["seen"] or ""
-    shown = labels.recipient(whole, seen)
+    shown = labels.format_recipient(whole, seen)
     masked = re.sub(re.escape(whole), lambda _: shown, text, flags=re.IGNORECASE)
     return {**facts, "recipient": shown, "seen": masked}
 
 
-def _answer(
+def _render_answer(
     request: HttpRequest, site: admin.AdminSite, template: str, title: str, context: dict[str, Any]
 ) -> HttpResponse:
     home = reverse("admin:attention")

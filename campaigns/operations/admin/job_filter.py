@@ -94,18 +94,18 @@ class JobFilter:
         by = values["by"] if values["by"] in BY else "created"
         vendors = frozenset(channels.get(values["channel"], ()))
         look = cls(**{**values, "date": date, "by": by, "first": first, "last": last, "of_channel": vendors})
-        return replace(look, faults=tuple(look._faults()))
+        return replace(look, faults=tuple(look._filter_faults()))
 
-    def _faults(self) -> list[str]:
+    def _filter_faults(self) -> list[str]:
         found = []
-        for check in (self._status, self._span):
+        for check in (self._status_condition, self._date_span):
             try:
                 check()
             except ValueError as error:
                 found.append(str(error))
         return found
 
-    def _status(self, word: str | None = None) -> Q:
+    def _status_condition(self, word: str | None = None) -> Q:
         """Return the condition for a status.
 
         Children are hidden below their parents, except for a single status or a result.
@@ -113,21 +113,21 @@ class JobFilter:
         asked = self.status if word is None else word
         if not asked:
             return Q(parent=None)
-        if end := filters.end(asked):
+        if end := filters.filter_by_end(asked):
             return end
-        by = filters.of_statuses(asked, DATED[self.by])
+        by = filters.filter_by_group(asked, DATED[self.by])
         return by & Q(parent=None) if asked in GROUPS else by
 
-    def _span(self) -> tuple[Any, Any]:
+    def _date_span(self) -> tuple[Any, Any]:
         """Return since and until, half-open, in the current zone."""
         today = timezone.localdate()
         back = {"today": 0, "yesterday": 1, "3": 2, "7": 6}
         if self.date in back:
             first = today - timedelta(days=back[self.date])
-            return filters.days(first.isoformat(), (first if self.date == "yesterday" else today).isoformat())
+            return filters.parse_days(first.isoformat(), (first if self.date == "yesterday" else today).isoformat())
         if self.date != "range":
             return None, None
-        since, until = filters.days(self.first, self.last)
+        since, until = filters.parse_days(self.first, self.last)
         if since and until and since >= until:
             raise ValueError(filters.REVERSED % {"first": self.first, "last": self.last})
         return since, until
@@ -136,9 +136,9 @@ class JobFilter:
         """Return the jobs of this look-up. status: replaces the chosen one."""
         if self.by != "created":
             jobs = jobs.exclude(**{filters.DATES[self.by]: None})
-        since, until = _or_none(self._span) or (None, None)
-        jobs = filters.within(self._chosen(jobs), since, until, self.by)
-        shown = _or_none(lambda: self._status(status))
+        since, until = _or_none(self._date_span) or (None, None)
+        jobs = filters.dated_within(self._filter_chosen(jobs), since, until, self.by)
+        shown = _or_none(lambda: self._status_condition(status))
         return jobs.filter(shown if shown is not None else Q(parent=None))
 
     @property
@@ -146,7 +146,7 @@ class JobFilter:
         """Return the address of the same look-up without dates."""
         return self.query(**{"date": "any", "from": "", "to": ""})
 
-    def _chosen(self, jobs: "QuerySet[Job]") -> "QuerySet[Job]":
+    def _filter_chosen(self, jobs: "QuerySet[Job]") -> "QuerySet[Job]":
         for name in ("sponsor", "campaign"):
             if (value := getattr(self, name)).isdecimal():
                 jobs = jobs.filter(**{f"{name}_id": int(value[:18])})
@@ -176,29 +176,29 @@ class Pages(CappedPaginator):
         self.look, self.user, self.campaigns = look, user, campaigns
 
     @cached_property
-    def _counts(self) -> list[int]:
+    def _count_tabs(self) -> list[int]:
         look = self.look if self.campaigns is None else replace(self.look, q="")
         of = None if sponsors_of(self.user) is None else self.user.pk
-        written = _statement(look, of, timezone.localdate(), timezone.get_current_timezone_name())
+        written = _count_statement(look, of, timezone.localdate(), timezone.get_current_timezone_name())
         if self.campaigns is not None:
-            return _counted(*written, self.campaigns)
+            return _execute_counts(*written, self.campaigns)
         asked = [repr(look), of, timezone.localdate().isoformat(), timezone.get_current_timezone_name()]
-        counted: list[int] = kept_totals.kept_counts("jobs", asked, lambda: _counted(*written, None), _is_much)
+        counted: list[int] = kept_totals.kept_counts("jobs", asked, lambda: _execute_counts(*written, None), _is_much)
         return counted
 
     @cached_property
     def count(self) -> int:
-        return min(LISTED, self._counts[0])
+        return min(LISTED, self._count_tabs[0])
 
     @property
     def is_capped(self) -> bool:
-        return self._counts[0] > LISTED
+        return self._count_tabs[0] > LISTED
 
     @property
     def tabs(self) -> list[Tab]:
         return [
-            Tab(tab or "All", self.look.query(status=tab), _capped(count), tab == self.look.status)
-            for tab, count in zip(TABS, self._counts[1:], strict=True)
+            Tab(tab or "All", self.look.query(status=tab), _cap_count(count), tab == self.look.status)
+            for tab, count in zip(TABS, self._count_tabs[1:], strict=True)
         ]
 
 
@@ -206,12 +206,12 @@ def _is_much(counts: list[int]) -> bool:
     return max(counts) > TAB_COUNTED
 
 
-def _capped(count: int) -> str:
-    return f"{labels.number(min(count, TAB_COUNTED))}{'+' if count > TAB_COUNTED else ''}"
+def _cap_count(count: int) -> str:
+    return f"{labels.format_number(min(count, TAB_COUNTED))}{'+' if count > TAB_COUNTED else ''}"
 
 
 @lru_cache(maxsize=500)
-def _statement(look: JobFilter, user_id: int | None, _today: date, _zone: str) -> tuple[str, tuple[Any, ...]]:
+def _count_statement(look: JobFilter, user_id: int | None, _today: date, _zone: str) -> tuple[str, tuple[Any, ...]]:
     """Return the statement that counts the list and each tab; cached, because the page polls every two seconds.
 
     user_id: whose sponsors' jobs; None: of all. _today and _zone are part of the cache's key, as they decide the days.
@@ -225,7 +225,7 @@ def _statement(look: JobFilter, user_id: int | None, _today: date, _zone: str) -
     params: list[Any] = []
     for tab, rows, most in ((*chosen, LISTED), *((tab, look.jobs(jobs, tab), TAB_COUNTED) for tab in TABS)):
         parts = []
-        for part in _parts(tab, rows):
+        for part in _split_for_indexes(tab, rows):
             try:
                 statement, values = part.order_by().values("pk")[: most + 1].query.sql_with_params()
             except EmptyResultSet:  # Django knows that the result is empty
@@ -236,7 +236,7 @@ def _statement(look: JobFilter, user_id: int | None, _today: date, _zone: str) -
     return "SELECT " + ", ".join(counts), tuple(params)
 
 
-def _parts(tab: str, rows: "QuerySet[Job]") -> "list[QuerySet[Job]]":
+def _split_for_indexes(tab: str, rows: "QuerySet[Job]") -> "list[QuerySet[Job]]":
     """Split a look-up so that each part can use an index; one for both kinds of stopped jobs would read all of them."""
     if tab.lower() != "stopped":
         return [rows]
@@ -247,7 +247,7 @@ def _parts(tab: str, rows: "QuerySet[Job]") -> "list[QuerySet[Job]]":
 OF_A_SEARCH = "WITH campaigns_job AS MATERIALIZED (SELECT * FROM campaigns_job WHERE campaign_id = ANY(%s)) "
 
 
-def _counted(statement: str, params: tuple[Any, ...], campaigns: list[int] | None) -> list[int]:
+def _execute_counts(statement: str, params: tuple[Any, ...], campaigns: list[int] | None) -> list[int]:
     with connection.cursor() as cursor:
         if campaigns is None:
             cursor.execute(statement, params)
@@ -264,7 +264,7 @@ def _or_none(asked: Any) -> Any:
         return None
 
 
-def states() -> list[tuple[str, list[tuple[str, str, str]]]]:
+def status_choices() -> list[tuple[str, list[tuple[str, str, str]]]]:
     """Return the choices of the status as (value, label, machine word): groups and results, then the statuses."""
     groups = [(name, name, "") for name in (*GROUPS, *filters.ENDS)]
     return [("", groups), (gettext_noop("States"), [(one.value, one.label, one.value) for one in Status])]

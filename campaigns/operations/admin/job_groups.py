@@ -35,34 +35,34 @@ class JobGroup:
 def group_jobs(jobs: Sequence[Any], user: Any) -> list[JobGroup]:
     """Return the page's jobs in groups: those first that a vendor or a credential holds, the rest in its order.
 
-    jobs: as jobs.with_progress leaves them, with their `forecast`. It takes one statement at most.
+    jobs: as jobs.add_progress leaves them, with their `forecast`. It takes one statement at most.
     """
     alike: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
     for job in jobs:
         if job.forecast.stands:
-            alike[_key(job)].append(job)
+            alike[_group_key(job)].append(job)
     found: dict[tuple[Any, ...], JobGroup] = {}
     rest: list[JobGroup] = []
     for job in jobs:
         forecast: JobForecast = job.forecast
-        held = alike[_key(job)] if forecast.stands else []
+        held = alike[_group_key(job)] if forecast.stands else []
         if not (forecast.brief or len(held) >= FEWEST):
             if not rest or rest[-1].title:
                 rest.append(JobGroup())
             rest[-1].jobs.append(job)
-        elif (key := _key(job)) not in found:
-            found[key] = _held(key, held, user)
+        elif (key := _group_key(job)) not in found:
+            found[key] = _held_group(key, held, user)
             if not forecast.brief:
                 rest.append(found[key])
     return [*(one for one in found.values() if one.is_bad), *rest]
 
 
-def _key(job: Any) -> tuple[Any, ...]:
+def _group_key(job: Any) -> tuple[Any, ...]:
     forecast: JobForecast = job.forecast
     return (0 if forecast.halted else job.vendor_id, forecast.next)
 
 
-def _held(key: tuple[Any, ...], jobs: list[Any], user: Any) -> JobGroup:
+def _held_group(key: tuple[Any, ...], jobs: list[Any], user: Any) -> JobGroup:
     forecast: JobForecast = jobs[0].forecast
     named = {"vendor": jobs[0].vendor.name, "what": forecast.brief or forecast.next}
     remedy = forecast.remedy

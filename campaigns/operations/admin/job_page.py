@@ -33,13 +33,13 @@ class Share:
 COUNTED_AT_ONCE = 10_000  # failures; above it the reasons are counted on request
 
 
-def why_failed(job: Any) -> list[tuple[FailureReason, str]]:
+def failure_reasons(job: Any) -> list[tuple[FailureReason, str]]:
     """Return the reasons, each with the address of its messages."""
-    return [(one, _messages(job, reason=one.key)) for one in reasons.reasons_of_job(job, job.sums)]
+    return [(one, _messages_address(job, reason=one.key)) for one in reasons.reasons_of_job(job, job.sums)]
 
 
-def context(request: HttpRequest, job: Any) -> dict[str, Any]:
-    """Return the page's context. job: with its sums, label and forecast, as jobs.with_progress adds them."""
+def job_context(request: HttpRequest, job: Any) -> dict[str, Any]:
+    """Return the page's context. job: with its sums, label and forecast, as jobs.add_progress adds them."""
     user: Any = request.user
     remedy = job.remedy
     return {
@@ -47,20 +47,20 @@ def context(request: HttpRequest, job: Any) -> dict[str, Any]:
         "remedy": remedy,
         "remedy_offered": bool(remedy and remedy.is_offered_to(user)),
         "ahead": job.forecast.describe_ahead(timezone.now(), is_operator=ownership.sees_all_sponsors()),
-        "receivers": _receivers(job, user),
+        "receivers": _waiting_receivers(job, user),
         "disclosed": ownership.is_disclosed(job.vendor_id),
         "governs": user.has_perm("vendors.view_credential") and ownership.owns_vendor(user, job.vendor_id),
-        "shares": shares(job),
-        "failures": failures(job),
-        "dates": [(word, at) for word, at in _dates(job) if at],
-        "route": _route(job),
-        "to_messages": _messages(job),
+        "shares": message_shares(job),
+        "failures": count_failures(job),
+        "dates": [(word, at) for word, at in _job_dates(job) if at],
+        "route": _route_lines(job),
+        "to_messages": _messages_address(job),
         "sees_messages": user.has_perm("campaigns.view_message"),
         "sees_vendors": user.has_perm("vendors.view_vendor"),
     }
 
 
-def _receivers(job: Any, user: Any) -> list[ShownWait]:
+def _waiting_receivers(job: Any, user: Any) -> list[ShownWait]:
     """Return the receiving domains that wait at the job's credential while it is not done."""
     if job.is_done or job.vendor.channel != Vendor.Channel.EMAIL:
         return []
@@ -68,13 +68,13 @@ def _receivers(job: Any, user: Any) -> list[ShownWait]:
     return deferrals.show_waits(found, user)
 
 
-def failures(job: Any) -> int:
+def count_failures(job: Any) -> int:
     """Count the messages that failed, may have failed, or are in doubt."""
     sums: Progress = job.sums
     return sums.refused + sums.expired + sums.suppressed + sums.bounced + sums.in_doubt
 
 
-def shares(job: Any) -> list[Share]:
+def message_shares(job: Any) -> list[Share]:
     """Return the job's messages by state, without empty states."""
     sums = job.sums
     counts = [
@@ -88,15 +88,17 @@ def shares(job: Any) -> list[Share]:
         (labels.SUPPRESSED, sums.suppressed, labels.SUPPRESSED),
         (labels.ATTENTION, sums.in_doubt, labels.ATTENTION),
     ]
-    shown = ((word, number, _messages(job, state=state) if state else "") for word, number, state in counts if number)
+    shown = (
+        (word, number, _messages_address(job, state=state) if state else "") for word, number, state in counts if number
+    )
     return [Share(word, number, address) for word, number, address in shown]
 
 
-def _messages(job: Job, **more: str) -> str:
+def _messages_address(job: Job, **more: str) -> str:
     return f"{reverse('admin:campaigns_message_changelist')}?{urlencode({'job': str(job.pk), **more})}"
 
 
-def _dates(job: Job) -> list[tuple[str, datetime | None]]:
+def _job_dates(job: Job) -> list[tuple[str, datetime | None]]:
     stopped = _("Stopped by %s") % job.stopped_by if job.stopped_by else _("Stopped")
     return [
         (_("Created"), job.created_at),
@@ -109,7 +111,7 @@ def _dates(job: Job) -> list[tuple[str, datetime | None]]:
     ]
 
 
-def _route(job: Job) -> list[str]:
+def _route_lines(job: Job) -> list[str]:
     if not job.campaign.routed:
         return []
     name = job.campaign.route.name if job.campaign.route else _("a route that was removed")

@@ -25,7 +25,7 @@ from campaigns.operations import verbs
 from campaigns.operations.admin import job_groups, job_page
 from campaigns.operations.admin.actions import NAMES as NAMES_OF_VERBS
 from campaigns.operations.admin.actions import Decisions
-from campaigns.operations.admin.job_filter import BY, NAMES, SPANS, JobFilter, Pages, states
+from campaigns.operations.admin.job_filter import BY, NAMES, SPANS, JobFilter, Pages, status_choices
 from campaigns.operations.admin.job_groups import JobGroup
 from campaigns.reporting import campaign_names
 from campaigns.reporting.campaign_names import CampaignsNamed
@@ -49,7 +49,7 @@ class JobList(ChangeList):
     common: bool  # whether older campaigns of that name may be missing
     pickable: bool  # whether the viewer can act on selected rows
     groups: list[JobGroup]  # the rows by what holds them
-    states, spans = states(), [*SPANS.items(), ("any", gettext_noop("Any"))]
+    states, spans = status_choices(), [*SPANS.items(), ("any", gettext_noop("Any"))]
     channels, dates = Vendor.Channel.choices, list(BY.items())
 
     def get_filters_params(self, params: Any = None) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class JobList(ChangeList):
         return {name: value for name, value in super().get_filters_params(params).items() if name not in NAMES}
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> "QuerySet[Job]":
-        self.look, self.choices = look_of(request), SimpleLazyObject(lambda: choices(request))
+        self.look, self.choices = look_of(request), SimpleLazyObject(lambda: choices_of_user(request))
         found = super().get_queryset(request, exclude_parameters)
         return eta.select_related_rows(found if self.look.q.isdecimal() else self.look.jobs(found), "vendor__name")
 
@@ -69,7 +69,7 @@ class JobList(ChangeList):
         named = getattr(request, "named", None)
         self.common = bool(named and (named.common or len(named.ids) >= MOST_CAMPAIGNS))
         self.pickable = self.show_admin_actions and bool(self.model_admin.get_actions(request))
-        self.result_list = with_progress(list(self.result_list[: self.list_max_show_all]), recent=True)
+        self.result_list = add_progress(list(self.result_list[: self.list_max_show_all]), recent=True)
         counted = [job.forecast.counted_at for job in self.result_list if job.forecast.counted_at]
         self.counted_at = min(counted, default=None)
         self.groups = job_groups.group_jobs(self.result_list, request.user)
@@ -84,7 +84,7 @@ class Choices:
     channels: dict[str, list[int]]
 
 
-def choices(request: Any) -> Choices:
+def choices_of_user(request: Any) -> Choices:
     """Return this user's choices, read with one statement and cached in the request."""
     if not hasattr(request, "choices"):
         sponsors = Sponsor.objects.of_sponsors(sponsors_of(request.user)).values_list(Value(""), "pk", "name")
@@ -106,10 +106,10 @@ def look_of(request: HttpRequest) -> JobFilter:
     typed = {name: value for name, value in request.GET.items() if isinstance(value, str)}
     if typed.get("q") and not typed.get("date"):
         typed["date"] = "any"
-    return JobFilter.of(typed, choices(request).channels if typed.get("channel") else {})
+    return JobFilter.of(typed, choices_of_user(request).channels if typed.get("channel") else {})
 
 
-def with_progress(rows: list[Any], *, recent: bool = False) -> list[Any]:
+def add_progress(rows: list[Any], *, recent: bool = False) -> list[Any]:
     """Add to each job its sums, its label, the next step and the forecast of its end.
 
     recent: the places that forecasts come from may be some seconds old.
@@ -119,14 +119,14 @@ def with_progress(rows: list[Any], *, recent: bool = False) -> list[Any]:
     forecasts = eta.forecast_jobs(rows, sums, now, recent=recent)
     for job in rows:
         job.sums, job.forecast = sums[job.pk], forecasts[job.pk]
-        job.word = labels.of_sum(job.sums)
+        job.word = labels.label_of_sum(job.sums)
         job.next, job.ends, job.remedy = job.forecast.next, job.forecast.ends, job.forecast.remedy
         job.later = "; ".join(filter(None, (job.ends, job.forecast.stays)))
-        job.verbs = [NAMES_OF_VERBS[verb] for verb in verbs.offered(job, job.sums)]
+        job.verbs = [NAMES_OF_VERBS[verb] for verb in verbs.offered_verbs(job, job.sums)]
     return rows
 
 
-def _named(request: Any, term: str) -> CampaignsNamed:
+def _campaigns_named(request: Any, term: str) -> CampaignsNamed:
     """Return the campaigns that the search names, read once for each request."""
     if not hasattr(request, "named"):
         mine, sponsor = sponsor_ids_of(request.user), look_of(request).sponsor
@@ -170,7 +170,7 @@ class JobAdmin(Decisions, Scoped):
         if queryset.model is not Job:  # the entries of a history
             return super().get_paginator(request, queryset, per_page, *args, **options)
         look = look_of(request)
-        campaigns = _named(request, look.q).ids if look.q and not look.q.isdecimal() else None
+        campaigns = _campaigns_named(request, look.q).ids if look.q and not look.q.isdecimal() else None
         return Pages(queryset, per_page, look=look, user=request.user, campaigns=campaigns)
 
     def get_search_results(
@@ -182,11 +182,11 @@ class JobAdmin(Decisions, Scoped):
             return queryset, False
         if term.isdecimal():
             return queryset.filter(pk=int(term[:18])), False
-        return queryset.filter(campaign_id__in=_named(request, term).ids), False
+        return queryset.filter(campaign_id__in=_campaigns_named(request, term).ids), False
 
     def get_urls(self) -> list[Any]:
         parts = path("<int:job_id>/parts/", self.admin_site.admin_view(self.parts), name="campaigns_job_parts")
-        live = path("<int:job_id>/live/", self.admin_site.admin_view(self.live), name="campaigns_job_live")
+        live = path("<int:job_id>/live/", self.admin_site.admin_view(self.render_live), name="campaigns_job_live")
         return [parts, live, *super().get_urls()]
 
     def parts(self, request: HttpRequest, job_id: int) -> HttpResponse:
@@ -195,7 +195,7 @@ class JobAdmin(Decisions, Scoped):
         if not self.has_view_permission(request):
             raise PermissionDenied
         children = eta.select_related_rows(parent.children.select_related("mailcaster"), "vendor__name").order_by("id")
-        shown = with_progress(list(children[:MOST_PARTS]))
+        shown = add_progress(list(children[:MOST_PARTS]))
         for child in shown:  # its slice, counted from the parent's first message
             child.from_message = child.first_message - parent.first_message + 1
             child.to_message = child.end - parent.first_message
@@ -208,18 +208,18 @@ class JobAdmin(Decisions, Scoped):
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         job: Any = kwargs.get("obj")
-        row = seen(job)
-        context |= job_page.context(request, row)
+        row = seen_job(job)
+        context |= job_page.job_context(request, row)
         if context["failures"] <= job_page.COUNTED_AT_ONCE or "reasons" in request.GET:
-            context["reasons"] = job_page.why_failed(row)
+            context["reasons"] = job_page.failure_reasons(row)
         return super().render_change_form(request, context, *args, **kwargs)
 
-    def live(self, request: HttpRequest, job_id: int) -> HttpResponse:
+    def render_live(self, request: HttpRequest, job_id: int) -> HttpResponse:
         """Render the parts of a job's page that change."""
         job = get_object_or_404(self.get_queryset(request), pk=job_id)
         if not self.has_view_permission(request):
             raise PermissionDenied
-        return render(request, "admin/campaigns/job/live.html", job_page.context(request, seen(job)))
+        return render(request, "admin/campaigns/job/live.html", job_page.job_context(request, seen_job(job)))
 
 
 @admin.register(DispatchRun)
@@ -237,8 +237,8 @@ class DispatchRunAdmin(OfOwners, ReadOnly):
     list_select_related = ["vendor"]
 
 
-def seen(job: Job) -> Any:
+def seen_job(job: Job) -> Any:
     """Return the job with its progress and forecast."""
     rows: Any = eta.select_related_rows(Job.objects.filter(pk=job.pk)).select_related("mailcaster", "campaign__route")
-    (row,) = with_progress(list(rows), recent=True)
+    (row,) = add_progress(list(rows), recent=True)
     return row

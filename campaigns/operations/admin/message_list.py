@@ -28,11 +28,11 @@ class CampaignFilter(admin.ListFilter):
         value = params.pop(self.title, [""])
         self.typed = str(value[-1] if isinstance(value, list) else value)
         self.used_parameters[self.title] = self.typed
-        self.block: Any = self.find(request.user)
+        self.block: Any = self.find_block(request.user)
 
-    def find(self, viewer: Any) -> Any:
+    def find_block(self, viewer: Any) -> Any:
         """Return an object with first_message and size, or None if the user may not see one."""
-        return chosen(self.typed, viewer)
+        return chosen_campaign(self.typed, viewer)
 
     def has_output(self) -> bool:
         return True
@@ -51,7 +51,7 @@ class CampaignFilter(admin.ListFilter):
         return queryset
 
 
-def chosen(typed: str, viewer: Any) -> Campaign | None:
+def chosen_campaign(typed: str, viewer: Any) -> Campaign | None:
     mine = Campaign.objects.of_sponsors(sponsors_of(viewer))
     return mine.filter(pk=typed).first() if typed.isdecimal() and len(typed) < 19 else None
 
@@ -62,7 +62,7 @@ class OfJobFilter(CampaignFilter):
     title = "job"
     names = ("job",)
 
-    def find(self, viewer: Any) -> Any:
+    def find_block(self, viewer: Any) -> Any:
         if not self.typed.isdecimal() or len(self.typed) > 18:
             return None
         return Job.objects.of_sponsors(sponsors_of(viewer)).filter(pk=self.typed).first()

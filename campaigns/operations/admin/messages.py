@@ -50,14 +50,14 @@ FIELDS = (
 SHOWS = {"of_list": "params", "seen": "error_sub_type", "note": "report_note"}
 
 
-def _at(moment: datetime | None) -> str:
+def _short_time(moment: datetime | None) -> str:
     if moment is None:
         return "-"
     local, today = timezone.localtime(moment), timezone.localdate()
     return formats.date_format(local, "j M H:i:s" if local.year == today.year else "j M Y H:i")
 
 
-def _word(row: Any) -> str:
+def _label_word(row: Any) -> str:
     """Return the message's label, in English."""
     if not hasattr(row, "word"):
         message_rows.add_labels([row])
@@ -83,9 +83,9 @@ class MessageAdmin(Scoped):
         """Return the fields that have a value."""
         hidden = self.get_exclude(request, obj)
         allowed = [name for name in FIELDS if SHOWS.get(name, name) not in hidden]
-        return allowed if obj is None else [name for name in allowed if self._says(obj, name)]
+        return allowed if obj is None else [name for name in allowed if self._has_value(obj, name)]
 
-    def _says(self, row: Message, name: str) -> bool:
+    def _has_value(self, row: Message, name: str) -> bool:
         shown = getattr(self, name, None)
         return (shown(row) if shown else getattr(row, name)) not in (None, "", "-")
 
@@ -116,8 +116,10 @@ class MessageAdmin(Scoped):
         return queryset.none(), False
 
     def get_urls(self) -> list[Any]:
-        view = self.admin_site.admin_view(lambda request: doubts.page(request, self.admin_site))
-        paper = self.admin_site.admin_view(lambda request, pk: printed.page(request, self.get_object(request, str(pk))))
+        view = self.admin_site.admin_view(lambda request: doubts.doubts_page(request, self.admin_site))
+        paper = self.admin_site.admin_view(
+            lambda request, pk: printed.pdf_page(request, self.get_object(request, str(pk)))
+        )
         own = [path("attention/", view, name="attention"), path("<int:pk>/printed/", paper, name=printed.LINK)]
         return [*own, *super().get_urls()]
 
@@ -127,17 +129,17 @@ class MessageAdmin(Scoped):
 
         @admin.display(description=gettext_lazy("recipient"))
         def to(row: Message) -> str:
-            return labels.recipient(row.recipient, seen)
+            return labels.format_recipient(row.recipient, seen)
 
         return [to if name == "recipient" else name for name in self.list_display]
 
     @admin.display(description=gettext_lazy("as printed"))
     def as_printed(self, row: Message) -> str:
-        return printed.link(row)
+        return printed.pdf_link(row)
 
     @admin.display(description=gettext_lazy("state"))
     def state(self, row: Any) -> str:
-        return _(_word(row))
+        return _(_label_word(row))
 
     @admin.display(description=gettext_lazy("why"))
     def why(self, row: Message) -> str:
@@ -150,7 +152,7 @@ class MessageAdmin(Scoped):
 
     @admin.display(description=gettext_lazy("state"))
     def badge(self, row: Any) -> SafeString:
-        return badge(_word(row), labels.LOOKS.get(row.word, "idle"))
+        return badge(_label_word(row), labels.LOOKS.get(row.word, "idle"))
 
     @admin.display(description=gettext_lazy("campaign"))
     def of(self, row: Message) -> SafeString:
@@ -158,35 +160,35 @@ class MessageAdmin(Scoped):
 
     @admin.display(description=gettext_lazy("called"))
     def called(self, row: Message) -> str:
-        return _at(row.sent_at)
+        return _short_time(row.sent_at)
 
     @admin.display(description=gettext_lazy("answered"))
     def answered(self, row: Message) -> str:
         """Return when the vendor answered the call, accepting or refusing the message."""
-        return _at(row.delivered_at)
+        return _short_time(row.delivered_at)
 
     @admin.display(description=gettext_lazy("delivered"))
     def delivered(self, row: Message) -> str:
         """Return when the recipient got the message, by the delivery report."""
-        return _at(row.report_at if row.report == ReportKind.DELIVERED else None)
+        return _short_time(row.report_at if row.report == ReportKind.DELIVERED else None)
 
     @admin.display(description=gettext_lazy("bounced"))
     def bounced(self, row: Message) -> str:
-        return _at(row.report_at if row.report == ReportKind.BOUNCED else None)
+        return _short_time(row.report_at if row.report == ReportKind.BOUNCED else None)
 
     @admin.display(description=gettext_lazy("answer lost"))
     def lost(self, row: Message) -> str:
-        return _at(row.in_doubt_at)
+        return _short_time(row.in_doubt_at)
 
     @admin.display(description=gettext_lazy("next look-up"))
     def next_look_up(self, row: Message) -> str:
         if row.in_doubt_at and whose.called_elsewhere([row.pk]):
             return _("It was called before the vendor's settings or its key changed.")
-        return _at(row.settle_at if row.in_doubt_at else None)
+        return _short_time(row.settle_at if row.in_doubt_at else None)
 
     @admin.display(description=gettext_lazy("put off until"))
     def put_off(self, row: Message) -> str:
-        return _at(row.call_after)
+        return _short_time(row.call_after)
 
     @admin.display(description=gettext_lazy("fields of the list"))
     def of_list(self, row: Message) -> str:
@@ -220,7 +222,7 @@ class MessageAdmin(Scoped):
 
     @admin.display(description=gettext_lazy("cost"))
     def cost(self, row: Message) -> str:
-        return labels.units(row.units or 1)
+        return labels.format_units(row.units or 1)
 
 
 @admin.register(Claim)

@@ -19,14 +19,14 @@ SECONDS = 30.0
 LINK = "printed_message"
 
 
-def link(message: Message) -> str:
+def pdf_link(message: Message) -> str:
     """Return a link to the PDF for the message's page; "-" for other channels."""
     if message.pk is None or message.campaign.credential.vendor.channel != Vendor.Channel.PRINT:
         return "-"
     return format_html('<a href="{}">PDF</a>', reverse(f"admin:{LINK}", args=[message.pk]))
 
 
-def page(request: HttpRequest, message: Message | None) -> HttpResponse:
+def pdf_page(request: HttpRequest, message: Message | None) -> HttpResponse:
     """Return the PDF with the envelope's window drawn, or a sentence that explains why it is missing.
 
     message: None if it is not of the viewer's sponsors.

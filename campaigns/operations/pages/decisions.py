@@ -9,7 +9,7 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from campaigns.doors.access import LOOK, page
+from campaigns.doors.access import LOOK, owners_page
 from campaigns.doors.owner_phrases import tell_owner
 from campaigns.engine.decisions import Verdict
 from campaigns.models import Campaign
@@ -30,33 +30,37 @@ LEVELS = {Verdict.DONE: messages.SUCCESS, Verdict.ALREADY: messages.INFO}
 LONGEST = 500  # characters of a reason
 
 
-@page(LOOK, "campaigns.change_job")
-def decide(request: HttpRequest, campaign_id: int, verb: str) -> HttpResponse:
+@owners_page(LOOK, "campaigns.change_job")
+def decide_on_page(request: HttpRequest, campaign_id: int, verb: str) -> HttpResponse:
     """Show the decision's effect (GET), or make it with a reason (POST)."""
     if verb not in TITLES:
         raise Http404
     campaign = campaign_page.campaign_of_user(request, campaign_id)
     state = campaign_states.states_of_campaigns([campaign.pk])[campaign.pk]
     if request.method != "POST":
-        return _ask(request, campaign, state, verb)
+        return _ask_on_page(request, campaign, state, verb)
     reason = request.POST.get("reason", "").strip()[:LONGEST]
     if not reason:
-        return _ask(request, campaign, state, verb, _("Say why: the reason is kept with the decision."))
+        return _ask_on_page(request, campaign, state, verb, _("Say why: the reason is kept with the decision."))
     user: Any = request.user
     by, mine = Actor(user.get_username(), user.pk), {job.pk for job in state.jobs}
-    for job_id, seen in _shown(request):
+    for job_id, seen in _shown_jobs(request):
         for answer in (
-            verbs.decide(verb, job_id, by, reason, seen, expired="expired" in request.POST) if job_id in mine else ()
+            verbs.decide_if_shown(verb, job_id, by, reason, seen, expired="expired" in request.POST)
+            if job_id in mine
+            else ()
         ):
             messages.add_message(
-                request, LEVELS.get(answer.verdict, messages.ERROR), _sentence(tell_owner(answer.message))
+                request, LEVELS.get(answer.verdict, messages.ERROR), _sentence_of(tell_owner(answer.message))
             )
     return redirect("campaign", campaign_id=campaign.pk)
 
 
-def _ask(request: HttpRequest, campaign: Campaign, state: CampaignState, verb: str, wrong: str = "") -> HttpResponse:
+def _ask_on_page(
+    request: HttpRequest, campaign: Campaign, state: CampaignState, verb: str, wrong: str = ""
+) -> HttpResponse:
     meant = [job for job in state.jobs if verbs.is_legal(verb, job, job.sums)]
-    never = _never(campaign, state) if verb == "retry" else 0
+    never = _count_never_again(campaign, state) if verb == "retry" else 0
     context = {
         "campaign": campaign,
         "state": state,
@@ -72,7 +76,7 @@ def _ask(request: HttpRequest, campaign: Campaign, state: CampaignState, verb: s
     return render(request, "owners/campaign/decide.html", context)
 
 
-def _never(campaign: Campaign, state: CampaignState) -> int:
+def _count_never_again(campaign: Campaign, state: CampaignState) -> int:
     if not state.sums.refused:
         return 0
     return campaign_page.count_left_out_of_retry(
@@ -80,11 +84,11 @@ def _never(campaign: Campaign, state: CampaignState) -> int:
     )
 
 
-def _sentence(text: str) -> str:
+def _sentence_of(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _shown(request: HttpRequest) -> Iterator[tuple[int, int]]:
+def _shown_jobs(request: HttpRequest) -> Iterator[tuple[int, int]]:
     """Yield job ids and versions as the page showed them."""
     for shown in request.POST.getlist("shown"):
         job_id, _colon, seen = shown.partition(":")

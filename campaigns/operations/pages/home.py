@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils.translation import gettext_lazy
 
 from campaigns.audience.answers import inbox
-from campaigns.doors.access import page
+from campaigns.doors.access import owners_page
 from campaigns.doors.polling import LivePart
 from campaigns.lists.drafts import keeping
 from campaigns.lists.pages.uploads import MAKE
@@ -44,25 +44,25 @@ NAMES = {
 }
 
 
-@page()
-def index(request: HttpRequest) -> HttpResponse:
+@owners_page()
+def show_home(request: HttpRequest) -> HttpResponse:
     """Show the campaigns of the user's sponsors, newest first."""
     sponsors = Sponsor.objects.of_sponsors(sponsors_of(request.user)).order_by("name")
-    asked = _asked(request)
-    part = _live(request, asked)
+    asked = _campaign_query(request)
+    part = _live_part(request, asked)
     context = {
         "live": part.html(over=False),
         "asked": asked,
         "sponsors": sponsors.values_list("pk", "name")[:MOST_SPONSORS],
         "states": NAMES,
         "unread_answers": inbox.count_unread(sponsor_ids_of(request.user)) if _reads_answers(request.user) else 0,
-        "quotas": [] if asked.narrowed else _quotas(request.user),
+        "quotas": [] if asked.narrowed else _quotas_of_user(request.user),
         "chart": None if asked.narrowed else day_chart.draw_last_days(sponsor_ids_of(request.user)),
     }
     return render(request, "owners/home.html", context)
 
 
-def _quotas(user: Any) -> list[QuotaUse]:
+def _quotas_of_user(user: Any) -> list[QuotaUse]:
     """Return the quotas of the user's own sponsors. Who sees all sponsors has the admin's list."""
     mine = sponsor_ids_of(user)
     return list(admission.find_uses(mine).values())[:MOST_QUOTAS] if mine else []
@@ -72,19 +72,19 @@ def _reads_answers(user: Any) -> bool:
     return bool(user.has_perm("campaigns.change_recipientanswer"))
 
 
-@page()
-def live(request: HttpRequest) -> HttpResponse:
+@owners_page()
+def show_live_home(request: HttpRequest) -> HttpResponse:
     """Render the current state of the same campaigns, without the rest of the page."""
-    return _live(request, _asked(request)).answer(over=False)
+    return _live_part(request, _campaign_query(request)).answer(over=False)
 
 
-@page()
-def days(request: HttpRequest) -> HttpResponse:
+@owners_page()
+def show_day_chart(request: HttpRequest) -> HttpResponse:
     """Render the chart of the last days, which the page polls each minute."""
     return render(request, "owners/day_chart.html", {"chart": day_chart.draw_last_days(sponsor_ids_of(request.user))})
 
 
-def _asked(request: HttpRequest) -> CampaignQuery:
+def _campaign_query(request: HttpRequest) -> CampaignQuery:
     typed = {name: request.GET.get(name, "") for name in ("q", "sponsor", "state", "before")}
     numbers = {name: typed[name] for name in ("sponsor", "before")}
     if any(one and not (one.isdecimal() and len(one) < 19) for one in numbers.values()):
@@ -101,7 +101,7 @@ def _needs_of(user: Any) -> Needs:
     return Needs(MOST_NEEDS + 1, user.pk, user.get_username(), approving.may_decide(user), resumes, settles)
 
 
-def _live(request: HttpRequest, asked: CampaignQuery) -> LivePart:
+def _live_part(request: HttpRequest, asked: CampaignQuery) -> LivePart:
     context: dict[str, Any] = {"asked": asked}
     here = {"q": asked.q, "sponsor": asked.sponsor, "state": asked.state, "before": asked.before}
     query = urlencode({name: value for name, value in here.items() if value})
@@ -118,7 +118,7 @@ def _live(request: HttpRequest, asked: CampaignQuery) -> LivePart:
         row.asked_by = next((job.campaign.approval.asked_by for job in row.state.jobs if row.need == "approves"), "")
     of = {kind: [one for one in needs if one.need == kind] for kind in KINDS_OF_NEEDS}
     older = {name: value for name, value in {**here, "before": found.before}.items() if value}
-    shut = [] if asked.narrowed else _shut(request.user)
+    shut = [] if asked.narrowed else _shut_remedies(request.user)
     context |= {
         "rows": rows,
         "common": found.common,
@@ -134,7 +134,7 @@ def _live(request: HttpRequest, asked: CampaignQuery) -> LivePart:
     return part
 
 
-def _shut(user: Any) -> list[tuple[remedies.Remedy, str]]:
+def _shut_remedies(user: Any) -> list[tuple[remedies.Remedy, str]]:
     """Return the shut items that the user can open again, each with its condition as a sentence."""
     now = write_time
     found = remedies.remedies_of(user)[: MOST_NEEDS + 1]

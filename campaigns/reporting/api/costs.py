@@ -9,7 +9,7 @@ from ninja.params.functions import Query
 from pydantic import BaseModel, Field
 
 from campaigns.doors.front.keys import Caller, Key
-from campaigns.doors.front.problems import invalid
+from campaigns.doors.front.problems import invalid_problem
 from campaigns.doors.front.schemas import ProblemOut
 from campaigns.reporting import accounts
 
@@ -58,7 +58,7 @@ def list_costs(
     try:
         found = accounts.accounts_of_months(begin, end, [caller.sponsor_id], [vendor] if vendor else None)
     except ValueError as why:
-        raise invalid([{"parameter": "from", "code": "months", "detail": str(why)}]) from why
+        raise invalid_problem([{"parameter": "from", "code": "months", "detail": str(why)}]) from why
     members = CostOut.model_fields
     return {
         "data": [
@@ -71,4 +71,4 @@ def _month_parameter(name: str, text: str, default: date) -> date:
     try:
         return accounts.parse_month(text) if text else default
     except ValueError as why:
-        raise invalid([{"parameter": name, "code": "month", "detail": str(why)}]) from why
+        raise invalid_problem([{"parameter": name, "code": "month", "detail": str(why)}]) from why

@@ -48,10 +48,11 @@ class Ahead:
     @property
     def text_for_operators(self) -> str:
         """Say it with names and numbers; "" if nothing goes before them."""
-        own = _("behind %(count)s of its own") % {"count": labels.number(self.own)} if self.own else ""
+        own = _("behind %(count)s of its own") % {"count": labels.format_number(self.own)} if self.own else ""
         form = _("%(sponsor)s has %(weight)s of %(weights)s shares of the vendor beside %(others)s")
         shares = form % {
-            "sponsor": self.name, "weight": labels.number(self.weight), "weights": labels.number(self.sum_of_weights),
+            "sponsor": self.name, "weight": labels.format_number(self.weight),
+            "weights": labels.format_number(self.sum_of_weights),
             "others": name_sponsors(self.others),
         }  # fmt: skip
         return "; ".join(filter(None, (own, self._describe_higher(), shares if self.others else "")))
@@ -69,7 +70,7 @@ class Ahead:
     @property
     def text_for_owners(self) -> str:
         """Say it without names and numbers of other sponsors."""
-        own = _("behind %(count)s of your own") % {"count": labels.number(self.own)} if self.own else ""
+        own = _("behind %(count)s of your own") % {"count": labels.format_number(self.own)} if self.own else ""
         urgent = _("more urgent mail of others goes first") if self.higher else ""
         shares = _("others share this vendor, and you have about %(part)s of it") % {"part": self.part}
         if self.higher and not self.of_class:
@@ -108,11 +109,11 @@ def name_sponsors(others: Collection[tuple[SponsorQueue, int]]) -> str:
     """Name the first few sponsors with queued messages, with their weights and counts."""
     form = _("%(sponsor)s (%(weight)s, %(count)s wait)")
     named = [
-        form % {"sponsor": one.name, "weight": labels.number(one.weight), "count": labels.number(count)}
+        form % {"sponsor": one.name, "weight": labels.format_number(one.weight), "count": labels.format_number(count)}
         for one, count in list(others)[:MOST_NAMED]
     ]
     if (more := len(others) - MOST_NAMED) > 0:
-        named.append(_("%(count)s more") % {"count": labels.number(more)})
+        named.append(_("%(count)s more") % {"count": labels.format_number(more)})
     return ", ".join(named)
 
 
@@ -187,7 +188,7 @@ def describe_classes(queue: VendorQueue) -> str:
     if len(found) < 2:
         return ""
     form = _("%(class)s %(count)s")
-    named = [form % {"class": show(MailClass(one).label), "count": labels.number(found[one])} for one in found]
+    named = [form % {"class": show(MailClass(one).label), "count": labels.format_number(found[one])} for one in found]
     form = _("classes: %(classes)s; floor %(percent)s percent") if queue.floor else _("classes: %(classes)s; no floor")
     return form % {"classes": ", ".join(named), "percent": queue.floor}
 
@@ -196,16 +197,16 @@ def _describe_sponsors(found: Sequence[SponsorQueue]) -> str:
     if len(found) < 2:
         return ""
     form = _("%(sponsor)s has %(weight)s of %(weights)s (%(count)s wait)")
-    weights = labels.number(sum(one.weight for one in found))
+    weights = labels.format_number(sum(one.weight for one in found))
     named = [
         form % {
-            "sponsor": one.name, "weight": labels.number(one.weight), "weights": weights,
-            "count": labels.number(one.count_queued),
+            "sponsor": one.name, "weight": labels.format_number(one.weight), "weights": weights,
+            "count": labels.format_number(one.count_queued),
         }
         for one in found[:MOST_NAMED]
     ]  # fmt: skip
     if (more := len(found) - MOST_NAMED) > 0:
-        named.append(_("%(count)s more") % {"count": labels.number(more)})
+        named.append(_("%(count)s more") % {"count": labels.format_number(more)})
     return _("shares: %(sponsors)s") % {"sponsors": ", ".join(named)}
 
 

@@ -47,7 +47,7 @@ class CampaignState:
 
     @property
     def label(self) -> str:
-        return labels.of_sum(self.sums)
+        return labels.label_of_sum(self.sums)
 
     @property
     def reports_deliveries(self) -> bool:

@@ -14,7 +14,7 @@ from django.db.models import OuterRef, QuerySet, Subquery
 from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 
-from campaigns.doors.labels import number
+from campaigns.doors.labels import format_number
 from campaigns.engine import prepared
 from campaigns.engine.progress import Progress
 from campaigns.engine.routes import moving
@@ -354,7 +354,7 @@ def _forecast_job(job: Any, sums: Progress, queue: VendorQueue | None, now: date
         return JobForecast(turn, job.paused_receivers)
     position = queue.positions.get(job.pk)
     if position is None:
-        far = _("no end is told beyond the vendor's first %(count)s jobs") % {"count": number(queues.NEAR)}
+        far = _("no end is told beyond the vendor's first %(count)s jobs") % {"count": format_number(queues.NEAR)}
         return JobForecast(turn, far if queue.is_cut else "")
     places = SharedPlaces(queue, job.sponsor_id, now, job.mail_class)
     end = _forecast_last_call(
@@ -367,7 +367,7 @@ def _forecast_job(job: Any, sums: Progress, queue: VendorQueue | None, now: date
     find_ahead = partial(ahead.queue_before_sponsor, queue, job.sponsor_id, own, job.mail_class, name)
     first = _forecast_first_call(job, sums, queue, login, position, places, now)
     if job.wait_after:
-        waits = _("waits after its first %(count)s") % {"count": number(job.wait_after)}
+        waits = _("waits after its first %(count)s") % {"count": format_number(job.wait_after)}
         return JobForecast(turn, waits, find_ahead=find_ahead, first_at=first, counted_at=queue.counted_at)
     before = obstacles.end_obstacle(job, end.ends_at, now)
     ends = before.reason if before else _("ends about %(at)s") % {"at": format_about(end.ends_at, now)}
@@ -406,10 +406,12 @@ def _describe_turn(job: Any, sums: Progress) -> str:
     if job.status == S.RECOVERING:
         return _("its sender was lost; goes first")
     if job.is_parent:
-        done = {"done": number(sums.parts_done), "all": number(sums.parts)}
+        done = {"done": format_number(sums.parts_done), "all": format_number(sums.parts)}
         return _("%(done)s of %(all)s parts done") % done if sums.parts else _("waits for a mailcaster")
     if job.status in RUNNING:
-        return _("%(count)s in flight") % {"count": number(sums.in_flight)} if sums.in_flight else _("being sent")
+        return (
+            _("%(count)s in flight") % {"count": format_number(sums.in_flight)} if sums.in_flight else _("being sent")
+        )
     return _("waits for its turn")
 
 

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 
-from campaigns.doors.labels import number
+from campaigns.doors.labels import format_number
 from campaigns.engine import quiet_hours, sending_hours
 from campaigns.engine.casting.mailcaster import ORDER
 from campaigns.engine.dispatch import nightly
@@ -61,7 +61,8 @@ def obstacle_of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | N
         return Obstacle(_("paused by %(who)s: %(why)s") % by)
     if job.status == S.P_ASSIGNING and job.is_kept_back:
         return Obstacle(
-            _("waits after its first %(count)s for somebody to let the rest go") % {"count": number(job.wait_after)}
+            _("waits after its first %(count)s for somebody to let the rest go")
+            % {"count": format_number(job.wait_after)}
         )
     if job.status in MAY_BE_HELD and job.held:
         return Obstacle(show(job.held))
@@ -143,17 +144,17 @@ def waiting_apart(vendor: Vendor, queue: VendorQueue, now: datetime) -> list[str
         if login.waiting and login.is_stuck
     ]
     found = [
-        _("%(count)s wait: %(why)s") % {"count": number(login.waiting), "why": why}
+        _("%(count)s wait: %(why)s") % {"count": format_number(login.waiting), "why": why}
         for login, why in stuck
         if not (whole and why == whole.reason)
     ]
     if queue.put_off:
         first = _(", the first until %(at)s") % {"at": write_time(queue.next_at, now)} if queue.next_at else ""
-        off = _("%(count)s wait for a time of their own, or are paused") % {"count": number(queue.put_off)}
+        off = _("%(count)s wait for a time of their own, or are paused") % {"count": format_number(queue.put_off)}
         found.append(off + first)
     if queue.rendered:
         night = night_obstacle(vendor, queue, now).reason
-        found.append(_("%(count)s for the %(night)s") % {"count": number(queue.rendered), "night": night})
+        found.append(_("%(count)s for the %(night)s") % {"count": format_number(queue.rendered), "night": night})
     return found
 
 

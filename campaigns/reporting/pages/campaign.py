@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy
 
 from campaigns.approvals import approval_rules
 from campaigns.doors import labels
-from campaigns.doors.access import page
+from campaigns.doors.access import owners_page
 from campaigns.doors.polling import LivePart
 from campaigns.engine import prepared, progress
 from campaigns.models import Campaign, Job
@@ -84,16 +84,16 @@ def channel_of(campaign: Campaign) -> str:
     return campaign.credential.vendor.channel
 
 
-@page()
+@owners_page()
 def show_campaign(request: HttpRequest, campaign_id: int) -> HttpResponse:
     """Show a campaign."""
     campaign = campaign_of_user(request, campaign_id)
     part, state = _live_campaign_part(request, campaign)
-    context = {**part.context, "copy_key": uuid4(), "live": part.html(over=state.finished)}
+    context = {**part.page_context, "copy_key": uuid4(), "live": part.html(over=state.finished)}
     return render(request, "owners/campaign/page.html", context)
 
 
-@page()
+@owners_page()
 def show_live_campaign(request: HttpRequest, campaign_id: int) -> HttpResponse:
     """Render the parts of the page that change while the campaign is sent."""
     part, state = _live_campaign_part(request, campaign_of_user(request, campaign_id))
@@ -192,7 +192,7 @@ def verbs_for_user(request: HttpRequest, state: CampaignState) -> list[str]:
     return [verb for verb in VERBS if any(is_legal(verb, job, job.sums) for job in state.jobs)]
 
 
-@page()
+@owners_page()
 def show_failures(request: HttpRequest, campaign_id: int) -> HttpResponse:
     """Show the failures' reasons of a campaign with too many for polls to count."""
     campaign = campaign_of_user(request, campaign_id)
@@ -201,7 +201,7 @@ def show_failures(request: HttpRequest, campaign_id: int) -> HttpResponse:
     return render(request, "owners/campaign/failures.html", context)
 
 
-@page()
+@owners_page()
 def show_parts(request: HttpRequest, campaign_id: int) -> HttpResponse:
     """Show the parts of a large campaign; for htmx the table alone."""
     campaign = campaign_of_user(request, campaign_id)
@@ -210,7 +210,7 @@ def show_parts(request: HttpRequest, campaign_id: int) -> HttpResponse:
     sums = progress.progress_of_jobs(shown[:MOST_PARTS])
     for number, part in enumerate(shown[:MOST_PARTS], start=1):
         part.number, part.sums = number, sums[part.pk]
-        part.word = labels.of_sum(part.sums)
+        part.word = labels.label_of_sum(part.sums)
         part.first, part.last = part.first_message - campaign.first_message + 1, part.end - campaign.first_message
     more = len(shown) > MOST_PARTS
     context = {"campaign": campaign, "parts": shown[:MOST_PARTS], "more": more, "most": MOST_PARTS}
@@ -226,7 +226,7 @@ def _states_of(campaign: Campaign, slug: str) -> dict[str, str]:
     return {name: label for name, label in STATES.items() if name not in left_out}
 
 
-@page("campaigns.view_message")
+@owners_page("campaigns.view_message")
 def show_recipients(request: HttpRequest, campaign_id: int) -> HttpResponse:
     """Show the recipients by state and reason, masked for users who may not see them."""
     campaign = campaign_of_user(request, campaign_id)
@@ -244,7 +244,7 @@ def show_recipients(request: HttpRequest, campaign_id: int) -> HttpResponse:
     )
     seen = labels.sees_recipients(request.user)
     for row in found.rows:
-        row.shown = labels.recipient(row.recipient, seen)
+        row.shown = labels.format_recipient(row.recipient, seen)
         row.cause_word = word_cause(row.cause)
     context = {
         "campaign": campaign,

@@ -9,7 +9,7 @@ from django.utils import timezone, translation
 from django.utils.translation import gettext as _
 
 from campaigns.doors import labels
-from campaigns.doors.access import LOOK, page
+from campaigns.doors.access import LOOK, owners_page
 from campaigns.doors.downloads import KINDS
 from campaigns.engine.progress import Progress
 from campaigns.reporting import accounts, export
@@ -21,7 +21,7 @@ from campaigns.reporting.report_files import file_of
 WIDTH = 720  # of a drawing
 
 
-@page(LOOK, "campaigns.view_message")
+@owners_page(LOOK, "campaigns.view_message")
 def download_report(request: HttpRequest, campaign_id: int, kind: str) -> HttpResponse:
     """Download the recipients as csv or xlsx: all, or with ?state=failed those not reached."""
     if kind not in KINDS:
@@ -35,7 +35,7 @@ def download_report(request: HttpRequest, campaign_id: int, kind: str) -> HttpRe
     return answer
 
 
-@page()
+@owners_page()
 def show_printable(request: HttpRequest, campaign_id: int) -> HttpResponse:
     """Show a page for printing, also as PDF."""
     campaign = campaign_page.campaign_of_user(request, campaign_id)
@@ -79,7 +79,7 @@ def outcome_segments(sums: Progress, reported: bool) -> list[dict[str, Any]]:
         if count:
             width = WIDTH * count / size
             shown.append({
-                "name": name, "look": look, "count": count, "share": labels.share(count / size),
+                "name": name, "look": look, "count": count, "share": labels.format_share(count / size),
                 "x": round(x, 1), "width": round(width, 1),
             })  # fmt: skip
             x += width

@@ -56,7 +56,7 @@ def _way_by_approval(campaign: Campaign, state: CampaignState, user: Any) -> Way
     page = reverse("approval", args=[campaign.pk])
     if not approving.may_decide(user):
         return WayOn(name_users(campaign.sponsor_id, APPROVE, _("%(names)s can approve it."), waiting[0].asked_user))
-    if approving.why_not(waiting[0], user):
+    if approving.approval_obstacle(waiting[0], user):
         form = _("You have asked for it yourself. %(names)s can approve it.")
         said = name_users(campaign.sponsor_id, APPROVE, form, user.pk)
         return WayOn(said, _("Look at the request"), page)
@@ -89,13 +89,13 @@ def _way_by_doubts(state: CampaignState, user: Any) -> WayOn | None:
     if user.is_staff and user.has_perms(SETTLE):
         said = ngettext("You can decide about %(shown)s message.", "You can decide about %(shown)s messages.", many)
         page = f"{reverse('admin:attention')}?job={doubtful.pk}"
-        return WayOn(said % {"shown": labels.number(many)}, _("Decide"), page)
+        return WayOn(said % {"shown": labels.format_number(many)}, _("Decide"), page)
     said = ngettext(
         "An operator decides about %(shown)s message: it may be at the vendor, whose answer was lost.",
         "An operator decides about %(shown)s messages: they may be at the vendor, whose answers were lost.",
         many,
     )
-    return WayOn(said % {"shown": labels.number(many)})
+    return WayOn(said % {"shown": labels.format_number(many)})
 
 
 def _way_by_recovery(state: CampaignState, user: Any) -> WayOn | None:

@@ -160,7 +160,7 @@ class TopicAdmin(OfTheirSponsors):
             by = Actor(request.user.get_username(), request.user.pk)
             number = sum(sender_changes.archive_topic(row.pk, archived, by) for row in meant)
             text = gettext("%(number)s archived.") if archived else gettext("%(number)s restored.")
-            self.message_user(request, text % {"number": labels.number(number)})
+            self.message_user(request, text % {"number": labels.format_number(number)})
             return None
         context = {
             **self.admin_site.each_context(request),
@@ -228,13 +228,13 @@ class InboundMessageAdmin(Scoped):
 
         @admin.display(description=gettext_lazy("from"))
         def number(row: InboundMessage) -> str:
-            return labels.recipient(row.sender, seen)
+            return labels.format_recipient(row.sender, seen)
 
         return [number if name == "number" else name for name in super().get_list_display(request)]
 
     @admin.display(description=gettext_lazy("from"))
     def number(self, row: InboundMessage) -> str:
-        return labels.recipient(row.sender, seen=False)
+        return labels.format_recipient(row.sender, seen=False)
 
     @admin.display(description=gettext_lazy("sponsor"))
     def whose(self, row: InboundMessage) -> str:

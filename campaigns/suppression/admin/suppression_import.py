@@ -25,9 +25,9 @@ UNPACKED = 100_000_000  # bytes of a spreadsheet: a thousand for each address
 
 class ImportForm(forms.Form):
     sponsor = forms.ModelChoiceField(Sponsor.objects.none(), label=gettext_lazy("Sponsor"))
-    channel = forms.ChoiceField(choices=labels.choices(Vendor.Channel), label=gettext_lazy("Channel"))
+    channel = forms.ChoiceField(choices=labels.form_choices(Vendor.Channel), label=gettext_lazy("Channel"))
     reason = forms.ChoiceField(
-        choices=labels.choices(Suppression.Reason),
+        choices=labels.form_choices(Suppression.Reason),
         label=gettext_lazy("Reason"),
         help_text=gettext_lazy("Where the file has none"),
     )
@@ -47,7 +47,7 @@ class ImportForm(forms.Form):
         most = gettext(
             "CSV or a spreadsheet (XLSX, ODS, XLS), up to 5 MB and %(most)s addresses; larger ones: suppression import"
         )
-        self.fields["file"].help_text = most % {"most": labels.number(MOST)}
+        self.fields["file"].help_text = most % {"most": labels.format_number(MOST)}
         self.rows: SuppressionFile | None = None
 
     def clean_file(self) -> Any:
@@ -71,13 +71,13 @@ def import_sentence(added: int, rest: int) -> str:
     """Return the sentence about an import's result."""
     first = ngettext("%(number)s address is suppressed.", "%(number)s addresses are suppressed.", added)
     if not rest:
-        return first % {"number": labels.number(added)}
+        return first % {"number": labels.format_number(added)}
     more = ngettext(
         " %(rest)s was so already, was given twice, or has ended.",
         " %(rest)s were so already, were given twice, or have ended.",
         rest,
     )
-    return first % {"number": labels.number(added)} + more % {"rest": labels.number(rest)}
+    return first % {"number": labels.format_number(added)} + more % {"rest": labels.format_number(rest)}
 
 
 def import_page(request: HttpRequest, context: dict[str, Any], sponsors: Any, for_all: bool, by: Actor) -> HttpResponse:
@@ -100,5 +100,5 @@ def import_page(request: HttpRequest, context: dict[str, Any], sponsors: Any, fo
             "%(number)s of them are in rows that the spreadsheet hides.",
             form.rows.hidden,
         )
-        messages.info(request, shown % {"number": labels.number(form.rows.hidden)})
+        messages.info(request, shown % {"number": labels.format_number(form.rows.hidden)})
     return redirect("admin:campaigns_suppression_changelist")

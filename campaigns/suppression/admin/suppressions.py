@@ -128,14 +128,14 @@ class SuppressionAdmin(Scoped):
     def lift(self, request: HttpRequest, rows: QuerySet[Suppression]) -> None:
         number = suppressing.lift_and_record(_changeable_ids(request, rows), _actor_of(request))
         text = gettext("%(number)s lifted. What they have kept back is sent if you retry its job.")
-        text %= {"number": labels.number(number)}
+        text %= {"number": labels.format_number(number)}
         self.message_user(request, text, messages.SUCCESS)
 
     @admin.action(description=gettext_lazy("Erase the addresses: they stay suppressed"), permissions=["change"])
     def erase(self, request: HttpRequest, rows: QuerySet[Suppression]) -> None:
         number = suppressing.erase_and_record(_changeable_ids(request, rows), _actor_of(request))
         text = ngettext("%(number)s address erased.", "%(number)s addresses erased.", number)
-        self.message_user(request, text % {"number": labels.number(number)}, messages.SUCCESS)
+        self.message_user(request, text % {"number": labels.format_number(number)}, messages.SUCCESS)
 
     @admin.display(description=gettext_lazy("address"))
     def recipient(self, row: Suppression) -> str:
@@ -146,7 +146,7 @@ class SuppressionAdmin(Scoped):
 
         @admin.display(description=gettext_lazy("address"))
         def recipient(row: Suppression) -> str:
-            return labels.recipient(row.address, seen) if row.address else gettext("erased")
+            return labels.format_recipient(row.address, seen) if row.address else gettext("erased")
 
         return [recipient if name == "recipient" else name for name in self.list_display]
 

@@ -12,7 +12,7 @@ from campaigns.doors import public_ids
 from campaigns.doors.front import request_bodies
 from campaigns.doors.front.cursors import page_of
 from campaigns.doors.front.keys import Caller, Key
-from campaigns.doors.front.problems import Problem, error, invalid
+from campaigns.doors.front.problems import Problem, invalid_problem, make_error
 from campaigns.doors.front.schemas import ProblemOut
 from campaigns.doors.front.vendor_cache import vendor_cache
 from campaigns.lists.intake import AddressReader
@@ -54,7 +54,7 @@ def list_suppressions(
         rows = rows.filter(channel=channel)
     if address:
         if not channel:
-            raise invalid([error("/channel", "missing", "name the channel of the address")])
+            raise invalid_problem([make_error("/channel", "missing", "name the channel of the address")])
         normal = _normal_addresses(caller, channel, [address], "/address")
         rows = rows.filter(pk__in=lists.ids_of_addresses(channel, normal, caller.sponsor_id))
     here = f"{HERE}?limit={limit}" + (f"&channel={channel}" if channel else "")
@@ -69,12 +69,12 @@ def list_suppressions(
     auth=Key("ops"),
     response={200: SuppressionChangeOut, **PROBLEMS},
     summary="Suppress up to 1,000 addresses",
-    openapi_extra={"requestBody": request_bodies.described(SuppressionsIn)},
+    openapi_extra={"requestBody": request_bodies.describe_body(SuppressionsIn)},
 )
 def add_suppressions(request: HttpRequest) -> dict[str, int]:
     """From the next claim on nothing is sent to them, also by campaigns that are being sent. Repeats change nothing."""
     caller = _live_sending_caller(request)
-    asked, _ = request_bodies.read(request, SuppressionsIn)
+    asked, _ = request_bodies.read_body(request, SuppressionsIn)
     normal = _normal_addresses(
         caller, asked.channel, [one.address for one in asked.suppressions], "/suppressions/{}/address"
     )
@@ -92,7 +92,7 @@ def add_suppressions(request: HttpRequest) -> dict[str, int]:
     auth=Key("ops"),
     response={200: SuppressionChangeOut, **PROBLEMS},
     summary="Lift the suppressions of addresses",
-    openapi_extra={"requestBody": request_bodies.described(AddressesIn)},
+    openapi_extra={"requestBody": request_bodies.describe_body(AddressesIn)},
 )
 def lift_suppressions(request: HttpRequest) -> dict[str, int]:
     """They may be written to again. Messages that were suppressed are sent only by a retry."""
@@ -106,7 +106,7 @@ def lift_suppressions(request: HttpRequest) -> dict[str, int]:
     auth=Key("ops"),
     response={200: SuppressionChangeOut, **PROBLEMS},
     summary="Erase suppressed addresses",
-    openapi_extra={"requestBody": request_bodies.described(AddressesIn)},
+    openapi_extra={"requestBody": request_bodies.describe_body(AddressesIn)},
 )
 def erase_suppressions(request: HttpRequest) -> dict[str, int]:
     """The addresses are deleted and stay suppressed, by a keyed hash."""
@@ -117,7 +117,7 @@ def erase_suppressions(request: HttpRequest) -> dict[str, int]:
 
 def _suppression_ids(request: HttpRequest) -> list[int]:
     caller = _live_sending_caller(request)
-    asked, _ = request_bodies.read(request, AddressesIn)
+    asked, _ = request_bodies.read_body(request, AddressesIn)
     normal = _normal_addresses(caller, asked.channel, asked.addresses, "/addresses/{}")
     return lists.ids_of_addresses(asked.channel, normal, caller.sponsor_id)
 
@@ -139,9 +139,9 @@ def _normal_addresses(caller: Caller, channel: str, addresses: list[str], pointe
                 raise ValueError("it has a NUL character in it")
             found.append(read(address))
         except ValueError as why:
-            errors.append(error(pointer.format(number), "address", str(why)))
+            errors.append(make_error(pointer.format(number), "address", str(why)))
     if errors:
-        raise invalid(errors)
+        raise invalid_problem(errors)
     return found
 
 
@@ -154,19 +154,25 @@ def _topics_of_request(sponsor_id: int, asked: list[SuppressionIn]) -> list[int 
         try:
             found.append(topic_of(known, one.topic, one.reason) if one.topic else None)
         except ValueError as why:
-            errors.append(error(f"/suppressions/{number}/topic", "topic", str(why)))
+            errors.append(make_error(f"/suppressions/{number}/topic", "topic", str(why)))
     if errors:
-        raise invalid(errors)
+        raise invalid_problem(errors)
     return found
 
 
 def _check_until(times: list[datetime | None]) -> None:
     past = [number for number, until in enumerate(times) if until and until <= timezone.now()]
     if past:
-        raise invalid([error(f"/suppressions/{number}/until", "past", "this time is past") for number in past])
+        raise invalid_problem(
+            [make_error(f"/suppressions/{number}/until", "past", "this time is past") for number in past]
+        )
 
 
 def _suppression_facts(row: Suppression) -> dict[str, Any]:
     names = ("channel", "address", "reason", "source", "since", "until")
     topic = row.topic.name if row.topic else None
-    return {"id": public_ids.name("sup", row.pk), "topic": topic, **{name: getattr(row, name) for name in names}}
+    return {
+        "id": public_ids.id_of_number("sup", row.pk),
+        "topic": topic,
+        **{name: getattr(row, name) for name in names},
+    }

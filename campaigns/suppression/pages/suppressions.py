@@ -14,8 +14,8 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods
 
 from campaigns.doors import labels
-from campaigns.doors.access import actor, page
-from campaigns.doors.downloads import download
+from campaigns.doors.access import deciding_actor, owners_page
+from campaigns.doors.downloads import download_file
 from campaigns.lists.intake import AddressReader
 from campaigns.lists.intake.suppression_file import suppression_lines
 from campaigns.models import Sponsor, Suppression
@@ -36,10 +36,14 @@ class AddForm(forms.Form):
     """The form of an address to suppress for a sponsor."""
 
     sponsor = forms.ModelChoiceField(Sponsor.objects.none(), label=gettext_lazy("Sponsor"), empty_label=None)
-    channel = forms.ChoiceField(label=gettext_lazy("Channel"), choices=labels.choices(Vendor.Channel), initial="email")
+    channel = forms.ChoiceField(
+        label=gettext_lazy("Channel"), choices=labels.form_choices(Vendor.Channel), initial="email"
+    )
     address = forms.CharField(label=gettext_lazy("Address or phone number"), max_length=2000)
     reason = forms.ChoiceField(
-        label=gettext_lazy("Reason"), choices=labels.choices(Suppression.Reason), initial=Suppression.Reason.BY_HAND
+        label=gettext_lazy("Reason"),
+        choices=labels.form_choices(Suppression.Reason),
+        initial=Suppression.Reason.BY_HAND,
     )
     source = forms.CharField(
         label=gettext_lazy("Where it comes from"),
@@ -65,7 +69,7 @@ class AddForm(forms.Form):
         return cleaned
 
 
-@page(LOOK)
+@owners_page(LOOK)
 @require_http_methods(["GET", "POST"])
 def list_suppressions_page(request: HttpRequest) -> HttpResponse:
     """Show suppressions of the user's sponsors, latest first, or those of one address.
@@ -93,18 +97,18 @@ def list_suppressions_page(request: HttpRequest) -> HttpResponse:
 
 
 def _show_row(row: Any, seen: bool, now: Any) -> Any:
-    row.shown = labels.recipient(row.address, seen) if row.address else _("erased")
+    row.shown = labels.format_recipient(row.address, seen) if row.address else _("erased")
     row.holds = row.until is None or row.until > now
     return row
 
 
-@page(ADD)
+@owners_page(ADD)
 @require_http_methods(["GET", "POST"])
 def suppress_on_page(request: HttpRequest) -> HttpResponse:
     """Suppress an address; running campaigns leave it out from their next call on."""
     form = AddForm(request.POST or None, user=request.user)
     if request.method == "POST" and form.is_valid():
-        given, by = form.cleaned_data, actor(request)
+        given, by = form.cleaned_data, deciding_actor(request)
         new = NewSuppression(given["address"], given["reason"], given["source"] or by.name)
         added = suppressing.add_and_record(given["sponsor"].pk, given["channel"], [new], by)
         messages.success(request, _("Nothing more is sent there.") if added else _("It was suppressed already."))
@@ -112,7 +116,7 @@ def suppress_on_page(request: HttpRequest) -> HttpResponse:
     return render(request, "owners/suppressions/add.html", {"form": form}, status=422 if form.errors else 200)
 
 
-@page(CHANGE)
+@owners_page(CHANGE)
 @require_http_methods(["GET", "POST"])
 def lift_on_page(request: HttpRequest, pk: int) -> HttpResponse:
     """Lift a suppression. Asks for a reason, which the history keeps."""
@@ -122,7 +126,7 @@ def lift_on_page(request: HttpRequest, pk: int) -> HttpResponse:
         raise PermissionDenied
     reason = request.POST.get("reason", "").replace("\0", "").strip()[:255]
     if request.method == "POST" and reason:
-        lifted = suppressing.lift_and_record([row.pk], actor(request), reason)
+        lifted = suppressing.lift_and_record([row.pk], deciding_actor(request), reason)
         said = _("Lifted. What it has kept back is sent when somebody retries the campaign.")
         messages.success(request, said if lifted else _("It did not hold any more."))
         return redirect("suppressions")
@@ -131,7 +135,7 @@ def lift_on_page(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "owners/suppressions/lift.html", facts, status=422 if facts["missing"] else 200)
 
 
-@page(ADD)
+@owners_page(ADD)
 @require_http_methods(["GET", "POST"])
 def import_file(request: HttpRequest) -> HttpResponse:
     """Suppress the addresses of a file; a bad file stores nothing."""
@@ -142,12 +146,12 @@ def import_file(request: HttpRequest) -> HttpResponse:
         status = 422 if request.method == "POST" else 200
         return render(request, "owners/suppressions/import.html", {"form": form}, status=status)
     given = form.cleaned_data
-    added = suppressing.add_and_record(given["sponsor"].pk, given["channel"], form.rows, actor(request))
+    added = suppressing.add_and_record(given["sponsor"].pk, given["channel"], form.rows, deciding_actor(request))
     messages.success(request, import_sentence(added, len(form.rows) - added))
     return redirect("suppressions")
 
 
-@page(LOOK, SEE)
+@owners_page(LOOK, SEE)
 @require_GET
 def export_suppressions(request: HttpRequest) -> Any:
     """Download the suppressions that hold for a channel and sponsor, as CSV for a later import."""
@@ -158,7 +162,7 @@ def export_suppressions(request: HttpRequest) -> Any:
     if channel not in Vendor.Channel.values:
         raise Http404
     rows = suppressing.held_suppressions().filter(sponsor=sponsor, channel=channel)
-    return download(_encode_lines(suppression_lines(rows)), f"suppressions-{channel}.csv")
+    return download_file(_encode_lines(suppression_lines(rows)), f"suppressions-{channel}.csv")
 
 
 def _encode_lines(some: Iterator[str]) -> Iterator[bytes]:
@@ -172,11 +176,11 @@ def _encode_lines(some: Iterator[str]) -> Iterator[bytes]:
     yield "".join(block).encode()
 
 
-@page(LOOK, SEE)
+@owners_page(LOOK, SEE)
 @require_GET
 def choose_export(request: HttpRequest) -> HttpResponse:
     """Ask for the sponsor and channel to export."""
     mine = Sponsor.objects.of_sponsors(sponsors_of(request.user))[:500]
     return render(
-        request, "owners/suppressions/export.html", {"sponsors": mine, "channels": labels.choices(Vendor.Channel)}
+        request, "owners/suppressions/export.html", {"sponsors": mine, "channels": labels.form_choices(Vendor.Channel)}
     )

@@ -56,7 +56,7 @@ class Command(BaseCommand):
 
     def _list_approvals(self, options: dict[str, Any]) -> None:
         rows = Approval.objects.select_related("campaign__sponsor").defer("campaign__body", "campaign__text")
-        rows = rows.filter(*approving.waiting()) if not options["all"] else rows
+        rows = rows.filter(*approving.waiting_conditions()) if not options["all"] else rows
         if options["sponsor"]:
             rows = rows.filter(campaign__sponsor=named_sponsor(options["sponsor"]))
         write_rows(self.stdout, map(approval_facts, rows.order_by("id").iterator()), options["json"], SHOWN)
@@ -68,10 +68,10 @@ class Command(BaseCommand):
         row = Approval.objects.filter(campaign=options["campaign"]).first()
         size = f" ({count_of(row.recipients, 'recipient')})" if row else ""
         done = {"approve": "lets campaign {} go", "refuse": "stops campaign {} for good"}[options["verb"]]
-        job_commands.confirm(f"this {done.format(options['campaign'])}{size}", options)
+        job_commands.confirm_at_terminal(f"this {done.format(options['campaign'])}{size}", options)
         try:
             verdict, seen = VERDICTS[options["verb"]], options.get("seen", "")
-            answer = approving.decide(
+            answer = approving.decide_approval(
                 options["campaign"], verdict, user, options["remark"], shell=shell_user(), seen=seen
             )
         except CannotDecide as why:

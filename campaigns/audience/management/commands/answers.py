@@ -7,7 +7,7 @@ from django.core.management.base import CommandError
 from campaigns.audience import unread_answers
 from campaigns.doors.sponsors import OF_SPONSOR, filter_by_sponsor
 from campaigns.models import RecipientAnswer
-from campaigns.operations.job_commands import add_limit, limit
+from campaigns.operations.job_commands import add_limit, rows_to_list
 from vendors.history import Actor
 from vendors.management.arguments import shell_user
 from vendors.management.resources import ResourceCommand, declare_argument, declare_verb
@@ -50,7 +50,7 @@ class Command(ResourceCommand):
     )
     def do_list(self, sponsor: str | None, state: str, **options: Any) -> None:
         rows = filter_by_sponsor(RecipientAnswer.objects.select_related("sponsor"), sponsor)
-        self.write_rows(unread_answers.filter_by_state(rows, state)[: limit(options)])
+        self.write_rows(unread_answers.filter_by_state(rows, state)[: rows_to_list(options)])
 
     @declare_verb("suppress the writer", ANSWERS)
     def do_stop(self, answer: list[int], **options: Any) -> None:

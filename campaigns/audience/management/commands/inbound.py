@@ -7,7 +7,7 @@ from django.core.management.base import BaseCommand
 
 from campaigns.doors.sponsors import named_sponsor
 from campaigns.models import InboundMessage
-from campaigns.operations.job_commands import add_limit, limit
+from campaigns.operations.job_commands import add_limit, rows_to_list
 from vendors.management.output import write_rows
 
 SHOWN = ("id", "sponsor", "identity", "vendor", "from", "to", "does", "text", "answer", "at")
@@ -33,7 +33,7 @@ class Command(BaseCommand):
             rows = rows.filter(sponsor=named_sponsor(options["sponsor"]))
         if options["does"]:
             rows = rows.filter(command=options["does"])
-        latest = rows.order_by("-pk")[: limit(options)].iterator()
+        latest = rows.order_by("-pk")[: rows_to_list(options)].iterator()
         write_rows(self.stdout, map(_text_facts, latest), options["json"], SHOWN)
 
 

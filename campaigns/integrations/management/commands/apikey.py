@@ -55,7 +55,7 @@ class Command(ResourceCommand):
             raise CommandError(f"there is no scope {unknown[0]!r}; there are {', '.join(ApiKey.Scope.values)}")
         sponsor = named_sponsor(options["sponsor"], new=options["new_sponsor"])
         expires_at = parse_from_now(days=options["days"]) if options["days"] else None
-        row, token = keys.create(
+        row, token = keys.create_key(
             sponsor, options["kind"], scopes, expires_at, options["per_minute"], Actor(shell_user())
         )
         self._show_key(row, token)
@@ -75,14 +75,16 @@ class Command(ResourceCommand):
         end = parse_from_now(hours=options["hours"])
         if not old.is_valid(timezone.now()):
             raise CommandError(f"{prefix} is not valid any more: create a new one")
-        row, token = keys.create(old.sponsor, old.kind, old.scopes, None, old.requests_per_minute, Actor(shell_user()))
-        keys.extend(old, min(end, old.expires_at or end), Actor(shell_user()))
+        row, token = keys.create_key(
+            old.sponsor, old.kind, old.scopes, None, old.requests_per_minute, Actor(shell_user())
+        )
+        keys.extend_key(old, min(end, old.expires_at or end), Actor(shell_user()))
         self._show_key(row, token)
 
     @declare_verb("it is refused from the next second on", KEY)
     def do_revoke(self, prefix: str, **options: Any) -> None:
         row = _find_key(prefix)
-        state = "revoked" if keys.revoke(row, Actor(shell_user())) else "was revoked already"
+        state = "revoked" if keys.revoke_key(row, Actor(shell_user())) else "was revoked already"
         row.refresh_from_db()
         self.write_result(f"{prefix}: {state}", key_facts(row))
 
@@ -94,7 +96,7 @@ class Command(ResourceCommand):
     def do_extend(self, prefix: str, **options: Any) -> None:
         row = _find_key(prefix)
         end = parse_from_now(days=options["days"]) if options["days"] else None
-        if not keys.extend(row, end, Actor(shell_user())):
+        if not keys.extend_key(row, end, Actor(shell_user())):
             raise CommandError(f"{prefix} is not valid any more: create a new one")
         row.refresh_from_db()
         self.write_result(f"{prefix}: expires {end or 'never'}", key_facts(row))

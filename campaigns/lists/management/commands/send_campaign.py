@@ -143,7 +143,7 @@ class Command(BaseCommand):
         try:
             with tempfile.TemporaryFile() as spool:
                 size = _spool_input(options["file"], spool)
-                with following.bars() if size > LONG else nullcontext(_no_bar) as add:
+                with following.show_bars() if size > LONG else nullcontext(_no_bar) as add:
                     job = _check_and_store(spool, options, add, left_out)
         except (intake.BadInput, templates.TemplateError, NotEntitled) as error:
             raise CommandError(f"nothing was stored\n{error}{hidden_rows_hint(error)}") from error
@@ -167,7 +167,7 @@ class Command(BaseCommand):
             self.stdout.write(_job_sentence(job))
             if job.status in (Status.RENDERED, Status.READY):
                 self.stdout.write(estimates.describe_stored_campaign(job.campaign))
-        sums = following.follow([job.pk]) if options["wait"] else None
+        sums = following.follow_jobs([job.pk]) if options["wait"] else None
         job.refresh_from_db()
         if options["json"]:
             counts = {"recipients": job.size, "left_out": left_out, "suppressed": job.suppressed}
@@ -176,9 +176,9 @@ class Command(BaseCommand):
             facts["approval"] = "waiting" if approval else None
             self.stdout.write(json.dumps(facts))
         elif sums:
-            paused = following.why_paused([job.pk])
-            self.stdout.write(f"{job.status}: {following.ending(sums)}{f'; {paused}' if paused else ''}")
-        if sums and (code := following.code(sums)):
+            paused = following.jobs_pause_reason([job.pk])
+            self.stdout.write(f"{job.status}: {following.format_end(sums)}{f'; {paused}' if paused else ''}")
+        if sums and (code := following.exit_code(sums)):
             raise SystemExit(code)
 
 
@@ -363,7 +363,7 @@ def _links_note(campaign: Campaign) -> str:
 def _job_sentence(job: Job) -> str:
     waits = {Status.RENDERED: "waits for the nightly dispatch", Status.READY: f"waits until {job.not_before}"}
     opening = campaign_opens_at(job.campaign, timezone.now())
-    stopped = following.why_paused([job.pk])
+    stopped = following.jobs_pause_reason([job.pk])
     going = f"waits ({describe_opening(job.campaign, opening)})" if opening else "is on its way"
     going = f"waits: {stopped}" if stopped and not opening else going
     state = waits.get(Status(job.status), going)

@@ -22,16 +22,16 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         checks = audit.ask_all_questions()
         if options["json"]:
-            write_json(self.stdout, map(_facts, checks))
+            write_json(self.stdout, map(_check_facts, checks))
         else:
             for check in checks:
-                self.stdout.write(sentence(check))
+                self.stdout.write(check_sentence(check))
         broken = sum(not check.is_kept for check in checks)
         if broken:
             raise CommandError(f"{broken} of {len(checks)} checks found a breach")
 
 
-def sentence(check: audit.Check) -> str:
+def check_sentence(check: audit.Check) -> str:
     """Format a check as one line: ok, or the number of breaches with examples."""
     if check.is_kept:
         return f"{check.promise:5} ok      {check.question}"
@@ -39,7 +39,7 @@ def sentence(check: audit.Check) -> str:
     return f"{check.promise:5} BREACH  {check.question}: {check.breaches:,} ({', '.join(check.examples)}{more})"
 
 
-def _facts(check: audit.Check) -> dict[str, Any]:
+def _check_facts(check: audit.Check) -> dict[str, Any]:
     return {
         "promise": check.promise,
         "question": check.question,

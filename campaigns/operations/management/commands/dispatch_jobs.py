@@ -25,7 +25,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("jobs", nargs="*", type=int, metavar="ID")
         job_commands.add_lookups(parser)
-        job_commands.deciding(parser)
+        job_commands.add_deciding_flags(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         jobs = job_commands.looked_up_jobs(options)
@@ -33,28 +33,30 @@ class Command(BaseCommand):
             jobs = jobs.filter(pk__in=options["jobs"])
         found = dispatcher.preview_dispatch(jobs)
         if options["dry_run"]:
-            self._tell(found, options)
+            self._tell_dispatched(found, options)
             return
         if found.jobs and job_commands.somebody_there():
-            job_commands.confirm(f"This dispatches {_sentence(found)}", options)
+            job_commands.confirm_at_terminal(f"This dispatches {_dispatched_sentence(found)}", options)
         waited = list(jobs.filter(status=Status.RENDERED).values_list("pk", flat=True)) if options["wait"] else []
         done = dispatcher.dispatch_rendered(jobs)
         dispatcher.notify_vendors(done.vendors)
-        self._tell(done, options)
+        self._tell_dispatched(done, options)
         gone = Job.objects.filter(pk__in=waited).exclude(status=Status.RENDERED)
-        job_commands.wait(self, list(gone.values_list("pk", flat=True)), options, following.OVER)
+        job_commands.wait_for_jobs(self, list(gone.values_list("pk", flat=True)), options, following.OVER)
 
-    def _tell(self, done: Dispatched, options: dict[str, Any]) -> None:
+    def _tell_dispatched(self, done: Dispatched, options: dict[str, Any]) -> None:
         if options["json"]:
             facts = {"jobs": done.jobs, "whole": done.leaves, "to_cut": done.parents, "vendors": _slugs(done)}
             self.stdout.write(json.dumps(facts | {"dry_run": options["dry_run"]}))
         elif not done.jobs:
             self.stdout.write("No job waits for dispatch.")
         else:
-            self.stdout.write(f"{'Would dispatch' if options['dry_run'] else 'Dispatched'} {_sentence(done)}")
+            self.stdout.write(
+                f"{'Would dispatch' if options['dry_run'] else 'Dispatched'} {_dispatched_sentence(done)}"
+            )
 
 
-def _sentence(done: Dispatched) -> str:
+def _dispatched_sentence(done: Dispatched) -> str:
     return (
         f"{count_of(done.jobs, 'job')} ({done.leaves:,} whole, {done.parents:,} to be cut): {', '.join(_slugs(done))}"
     )

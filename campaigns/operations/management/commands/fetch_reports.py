@@ -31,7 +31,7 @@ class Command(BaseCommand):
         if not found:
             raise CommandError(f"{vendor} does not report in files" if vendor else "no vendor reports in files")
         for one in found:
-            write_result(self.stdout, self._line(one), self._facts(one), json)
+            write_result(self.stdout, self._fetched_line(one), self._fetched_facts(one), json)
             for sentence in one.strange:
                 self.stderr.write(f"{one.vendor}: {sentence}")
         if any(one.calls for one in found):
@@ -40,12 +40,12 @@ class Command(BaseCommand):
             raise CommandError("\n".join(failed))
 
     @staticmethod
-    def _line(one: FetchedFromVendor) -> str:
+    def _fetched_line(one: FetchedFromVendor) -> str:
         rest = f", {one.unknown:,} of letters that are not known" if one.unknown else ""
         rest += f"; {count_of(one.left_out, 'row says', 'rows say')} nothing" if one.left_out else ""
         return f"{one.vendor}: {count_of(one.files, 'file')}, {count_of(one.reports, 'report')}{rest}"
 
     @staticmethod
-    def _facts(one: FetchedFromVendor) -> dict[str, Any]:
+    def _fetched_facts(one: FetchedFromVendor) -> dict[str, Any]:
         names = ("vendor", "files", "reports", "unknown", "left_out", "why")
         return {name: getattr(one, name) for name in names}

@@ -54,28 +54,28 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="one object a line")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        limit = job_commands.limit(options)
-        which = Q() if options["children"] else job_commands.whole(options)
-        jobs = self._jobs(job_commands.looked_up_jobs(options).filter(which))
+        limit = job_commands.rows_to_list(options)
+        which = Q() if options["children"] else job_commands.exclude_children(options)
+        jobs = self._jobs_to_list(job_commands.looked_up_jobs(options).filter(which))
         columns = [name for name in COLUMNS if name != "parent" or not which]
-        write_rows(self.stdout, _facts(jobs[:limit]), options["json"], columns, SPARE, NAMES)
+        write_rows(self.stdout, _facts_of_jobs(jobs[:limit]), options["json"], columns, SPARE, NAMES)
         if not options["json"] and limit and (total := jobs.count()) > limit:
             self.stdout.write(f"the newest {limit:,} of {total:,} jobs; --limit 0 shows all")
 
-    def _jobs(self, jobs: QuerySet[Job]) -> QuerySet[Job]:
+    def _jobs_to_list(self, jobs: QuerySet[Job]) -> QuerySet[Job]:
         return eta.select_related_rows(jobs).order_by("-id")
 
 
-def _facts(jobs: QuerySet[Job]) -> Iterator[dict[str, Any]]:
+def _facts_of_jobs(jobs: QuerySet[Job]) -> Iterator[dict[str, Any]]:
     rows = jobs.iterator(chunk_size=CHUNK)
     while chunk := list(islice(rows, CHUNK)):
         sums = progress.progress_of_jobs(chunk)
         forecasts = eta.forecast_jobs(chunk, sums, timezone.now())
         for job in chunk:
-            yield _of(job, sums[job.pk], forecasts[job.pk])
+            yield _facts_of_job(job, sums[job.pk], forecasts[job.pk])
 
 
-def _of(job: Job, sums: progress.Progress, forecast: eta.JobForecast) -> dict[str, Any]:
+def _facts_of_job(job: Job, sums: progress.Progress, forecast: eta.JobForecast) -> dict[str, Any]:
     return {
         "id": job.pk,
         "parent": job.parent_id,
@@ -84,7 +84,7 @@ def _of(job: Job, sums: progress.Progress, forecast: eta.JobForecast) -> dict[st
         "vendor": job.vendor.slug,
         "class": MailClass(job.mail_class).word,
         "status": job.status,
-        "in_words": labels.of_sum(sums),
+        "in_words": labels.label_of_sum(sums),
         "size": job.size,
         "revision": job.revision,
         **{name: getattr(sums, name) for name in (*NUMBERS, *REPORTED, "units")},

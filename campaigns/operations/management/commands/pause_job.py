@@ -23,16 +23,16 @@ class Command(job_commands.Deciding):
     )
     over = following.RECORDED
 
-    def legal(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":
+    def legal_jobs(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":
         """Return jobs with calls still to make; for look-ups without children."""
         whole = {} if options["jobs"] else {"parent": None}
         return jobs.filter(paused_at=None, **whole).exclude(status__in=OVER).order_by("pk")
 
-    def numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:
+    def effect_numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:
         waiting = sum(sums.waiting for sums in progress.progress_of_jobs(jobs).values())
         return f"this pauses {count_of(len(jobs), 'job')} with {count_of(waiting, 'message')} waiting", {
             "waiting": waiting
         }
 
-    def act(self, ids: Iterable[int], by: Actor, options: dict[str, Any]) -> list[JobDecision]:
-        return pausing.pause(ids, by, options["reason"])
+    def decide_jobs(self, ids: Iterable[int], by: Actor, options: dict[str, Any]) -> list[JobDecision]:
+        return pausing.pause_jobs(ids, by, options["reason"])

@@ -11,7 +11,7 @@ from django.utils.timezone import is_naive, make_aware
 
 from campaigns.engine.failover import holding, recovery
 from campaigns.operations import answering
-from campaigns.operations.job_commands import confirm
+from campaigns.operations.job_commands import confirm_at_terminal
 from vendors.history import Actor
 from vendors.instants import check_instant
 from vendors.management.arguments import shell_user
@@ -60,9 +60,9 @@ class Command(BaseCommand):
         parser.add_argument("--reason", default="", metavar="TEXT", help="why; it is kept with the decision")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        since, without = _time(options["since"]), options["without"]
+        since, without = _parse_time(options["since"]), options["without"]
         if options["go_on"] or options["copy"]:
-            self._answer(options)
+            self._answer_hold(options)
             return
         held = holding.hold_reason()
         if held is not None and since is None:
@@ -77,7 +77,7 @@ class Command(BaseCommand):
             return
         losses = recovery.preview_recovery(since, without)
         if not options["dry_run"]:
-            confirm(f"{recovery.describe_losses(losses)}. Calls start again after this", options)
+            confirm_at_terminal(f"{recovery.describe_losses(losses)}. Calls start again after this", options)
             by, shown = (
                 Actor(options["by"] or shell_user()),
                 None if options["yes"] else recovery.version_of_takeover(losses),
@@ -94,7 +94,7 @@ class Command(BaseCommand):
         }
         write_result(self.stdout, recovery.describe_losses(losses) + after, facts, options["json"])
 
-    def _answer(self, options: dict[str, Any]) -> None:
+    def _answer_hold(self, options: dict[str, Any]) -> None:
         held, copy = holding.hold_reason(), options["copy"]
         if copy and options["go_on"]:
             raise CommandError("--go-on and --copy exclude each other")
@@ -104,7 +104,7 @@ class Command(BaseCommand):
         waiting = holding.find_waiting()
         does = f"{waiting}: all jobs are stopped" if copy else f"{waiting}: all that is due is sent"
         if not options["dry_run"]:
-            confirm(does, options)
+            confirm_at_terminal(does, options)
             by = Actor(options["by"] or shell_user())
             try:
                 (answering.stop_copy if copy else answering.go_on)(by, options["reason"])
@@ -118,7 +118,7 @@ def _held_facts(held: str, waiting: holding.WaitingMail | None = None) -> dict[s
     return {"held": held, **asdict(waiting or holding.find_waiting())}
 
 
-def _time(word: str | None) -> datetime | None:
+def _parse_time(word: str | None) -> datetime | None:
     if word is None:
         return None
     try:

@@ -48,17 +48,17 @@ class Command(BaseCommand):
         parser.add_argument("--job", type=int, metavar="ID", help="of this job")
         job_commands.add_lookups(parser)
         job_commands.add_limit(parser, "first")
-        job_commands.deciding(parser)
+        job_commands.add_deciding_flags(parser)
         parser.add_argument("--reason", default="", metavar="TEXT", help="why; it is kept with the decision")
         parser.add_argument("--by", default="", metavar="NAME", help="who decides; default: the user of this shell")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        jobs = _jobs(options)
+        jobs = _jobs_looked_up(options)
         if options["list"] and options["causes"]:
             write_rows(self.stdout, map(_cause_facts, causes.list_causes(DoubtLook())), options["json"], CAUSES)
             return
         if options["list"]:
-            self._list(doubts_resolve.list_doubts(jobs=jobs), options)
+            self._list_doubts(doubts_resolve.list_doubts(jobs=jobs), options)
             return
         decided, named = options["decision"] and options["reason"].strip(), bool(options["messages"])
         if not decided or [named, jobs is not None, bool(options["cause"])].count(True) != 1:
@@ -70,24 +70,24 @@ class Command(BaseCommand):
         if options["cause"]:
             self._settle_cause(options)
         elif jobs is None:
-            self._settle(options)
+            self._settle_named(options)
         else:
             self._settle_jobs(jobs, options)
 
-    def _list(self, rows: QuerySet[Any], options: dict[str, Any]) -> None:
-        limit = job_commands.limit(options)
+    def _list_doubts(self, rows: QuerySet[Any], options: dict[str, Any]) -> None:
+        limit = job_commands.rows_to_list(options)
         shown = map(doubts_resolve.doubt_facts, rows[:limit].iterator())
         write_rows(self.stdout, shown, options["json"], COLUMNS)
         if not options["json"] and limit and (total := rows.count()) > limit:
             self.stdout.write(f"the first {limit:,} of {count_of(total, 'message')}; --limit 0 shows all")
 
-    def _settle(self, options: dict[str, Any]) -> None:
+    def _settle_named(self, options: dict[str, Any]) -> None:
         ids, decision, by = options["messages"], options["decision"], options["by"] or shell_user()
         if options["dry_run"]:
             named = list(map(doubts_resolve.doubt_facts, doubts_resolve.list_doubts().filter(pk__in=ids)))
-            self._would(len(named), len({row["job"] for row in named}), options)
+            self._say_what_would_be(len(named), len({row["job"] for row in named}), options)
             return
-        self._say(lambda: actions.settle(ids, decision, options["reason"], by), options)
+        self._settle_and_say(lambda: actions.settle_doubts(ids, decision, options["reason"], by), options)
 
     def _settle_cause(self, options: dict[str, Any]) -> None:
         try:
@@ -96,15 +96,15 @@ class Command(BaseCommand):
             raise CommandError(str(why), returncode=2) from None
         ids, version = causes.version_of_messages(causes.messages_of(cause))
         if options["dry_run"]:
-            self._would(len(ids), 1, options)
+            self._say_what_would_be(len(ids), 1, options)
             return
-        job_commands.confirm(_question(len(ids), 1, options), options)
+        job_commands.confirm_at_terminal(_settle_question(len(ids), 1, options), options)
         by = Actor(options["by"] or shell_user())
-        self._say(
+        self._settle_and_say(
             lambda: actions.settle_causes([(cause, version)], options["decision"], options["reason"], by), options
         )
 
-    def _say(self, settle: Callable[[], Resolved], options: dict[str, Any]) -> None:
+    def _settle_and_say(self, settle: Callable[[], Resolved], options: dict[str, Any]) -> None:
         """Settle doubts and print the result."""
         decision = options["decision"]
         try:
@@ -112,9 +112,9 @@ class Command(BaseCommand):
         except CannotResolve as error:
             raise CommandError(str(error), returncode=NOT_YET if error.later else 1) from None
         facts = {"messages": done.messages, "as": decision, "sent_again": done.ready, "held": done.held}
-        write_result(self.stdout, sentence(done, decision), facts, options["json"])
+        write_result(self.stdout, settled_sentence(done, decision), facts, options["json"])
         if options["wait"]:
-            job_commands.wait(self, list(done.ready), options, following.OVER)
+            job_commands.wait_for_jobs(self, list(done.ready), options, following.OVER)
 
     def _settle_jobs(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> None:
         """Settle one leaf after the other; the look-ups find a parent's children."""
@@ -122,19 +122,19 @@ class Command(BaseCommand):
         ids = list(ended.values_list("pk", flat=True))
         seen, number = count_decisions(ids), doubts_resolve.list_doubts(jobs=ended).count()
         if options["dry_run"]:
-            self._would(number, len(ids), options)
+            self._say_what_would_be(number, len(ids), options)
             return
-        job_commands.confirm(_question(number, len(ids), options), options)
+        job_commands.confirm_at_terminal(_settle_question(number, len(ids), options), options)
         how = options["decision"], Actor(options["by"] or shell_user()), options["reason"]
         answers = [answer for one in ids for answer in actions.settle_jobs([one], *how, seen[one])]
         report_decisions(self.stdout, answers, options["json"])
         if options["wait"]:
             sending = [job_id for one in answers if one.verdict == Verdict.DONE for job_id in one.ready]
-            job_commands.wait(self, sending, options, following.OVER)
+            job_commands.wait_for_jobs(self, sending, options, following.OVER)
 
-    def _would(self, number: int, jobs: int, options: dict[str, Any]) -> None:
+    def _say_what_would_be(self, number: int, jobs: int, options: dict[str, Any]) -> None:
         facts = {"dry_run": True, "messages": number, "jobs": jobs, "as": options["decision"]}
-        write_result(self.stdout, _question(number, jobs, options), facts, options["json"])
+        write_result(self.stdout, _settle_question(number, jobs, options), facts, options["json"])
 
 
 def _cause_facts(cause: Cause) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def _cause_facts(cause: Cause) -> dict[str, Any]:
     return {name: getattr(cause, name) for name in names}
 
 
-def _jobs(options: dict[str, Any]) -> "QuerySet[Job] | None":
+def _jobs_looked_up(options: dict[str, Any]) -> "QuerySet[Job] | None":
     """Return the looked-up jobs, with a parent's children; None: no look-up was given."""
     if options["job"] is None:
         return job_commands.looked_up_jobs(options) if job_commands.any_lookup(options) else None
@@ -151,12 +151,12 @@ def _jobs(options: dict[str, Any]) -> "QuerySet[Job] | None":
     return job_commands.looked_up_jobs(options).filter(Q(pk=options["job"]) | Q(parent=options["job"]))
 
 
-def _question(number: int, jobs: int, options: dict[str, Any]) -> str:
+def _settle_question(number: int, jobs: int, options: dict[str, Any]) -> str:
     decision = Resolution.Decision(options["decision"]).label
     return f"this settles {count_of(number, 'message')} of {count_of(jobs, 'job')} as {decision}"
 
 
-def sentence(done: Resolved, decision: str) -> str:
+def settled_sentence(done: Resolved, decision: str) -> str:
     """Format the result as text."""
     parts = [f"{count_of(done.messages, 'message')}: {Resolution.Decision(decision).label}"]
     parts += [f"job {', '.join(map(str, done.ready))} sends again"] if done.ready else []

@@ -20,16 +20,16 @@ class Command(job_commands.Deciding):
         "nothing else. For a stopped job use retry_job. " + job_commands.CODES
     )
 
-    def legal(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":
+    def legal_jobs(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":
         """Return paused jobs; for look-ups without children."""
         whole = {} if options["jobs"] else {"parent": None}
         return jobs.filter(paused_at__isnull=False, **whole).order_by("pk")
 
-    def numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:
+    def effect_numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:
         waiting = sum(sums.waiting for sums in progress.progress_of_jobs(jobs).values())
         return f"this lets {count_of(waiting, 'waiting message')} of {count_of(len(jobs), 'job')} go on", {
             "waiting": waiting
         }
 
-    def act(self, ids: Iterable[int], by: Actor, options: dict[str, Any]) -> list[JobDecision]:
-        return pausing.resume(ids, by, options["reason"], options["revision"])
+    def decide_jobs(self, ids: Iterable[int], by: Actor, options: dict[str, Any]) -> list[JobDecision]:
+        return pausing.resume_jobs(ids, by, options["reason"], options["revision"])

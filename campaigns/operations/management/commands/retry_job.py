@@ -29,17 +29,17 @@ class Command(job_commands.Deciding):
         super().add_arguments(parser)
         parser.add_argument("--expired", action="store_true", help="also what expired at the campaign's deadline")
 
-    def legal(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":
+    def legal_jobs(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":
         """Return jobs that have ended or were stopped, with something left to send."""
         left = Q(size__gt=ANSWERED if options["expired"] else ANSWERED + F("expired"))
-        whole = Q() if options["jobs"] else job_commands.whole(options)
+        whole = Q() if options["jobs"] else job_commands.exclude_children(options)
         return jobs.filter(left, whole, status__in=(*DONE, Status.STOPPED, Status.P_STOPPED)).order_by("pk")
 
-    def numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:
+    def effect_numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:
         sums = sum(progress.progress_of_jobs(jobs).values(), start=progress.Progress())
         messages = count_of(sums.waiting, "never called message")
         text = f"this sends {sums.refused:,} refused and {messages} of {count_of(len(jobs), 'job')}"
         return text, {"refused": sums.refused, "waiting": sums.waiting}
 
-    def act(self, ids: Iterable[int], by: Actor, options: dict[str, Any]) -> list[JobDecision]:
-        return actions.retry(ids, options["revision"], options["expired"], by, options["reason"])
+    def decide_jobs(self, ids: Iterable[int], by: Actor, options: dict[str, Any]) -> list[JobDecision]:
+        return actions.retry_jobs(ids, options["revision"], options["expired"], by, options["reason"])

@@ -62,14 +62,16 @@ class Command(ResourceCommand):
         SPONSOR,
     )
     def do_add(self, name: str, by: list[str], patience: int | None, **options: Any) -> None:
-        entries = _entries(by)
-        row = Route(name=name, channel=entries[0].credential.vendor.channel, sponsor=_whose(options["sponsor"]))
+        entries = _parse_entries(by)
+        row = Route(
+            name=name, channel=entries[0].credential.vendor.channel, sponsor=_sponsor_or_shared(options["sponsor"])
+        )
         row.patience = row.patience if patience is None else patience
         arguments.check_row(row)
         try:
             with transaction.atomic():
                 row.save()
-                _enter(row, entries)
+                _replace_entries(row, entries)
                 facts.log_added(row)
         except IntegrityError:
             raise CommandError(f"{row} is already there: route set changes it") from None
@@ -83,19 +85,19 @@ class Command(ResourceCommand):
         SPONSOR,
     )
     def do_set(self, name: str, by: list[str], patience: int | None, **options: Any) -> None:
-        row = _named(name, options["sponsor"])
+        row = _named_route_of(name, options["sponsor"])
         with facts.log_changes(row, route_facts):
             if patience is not None:
                 row.patience = patience
                 arguments.check_row(row)
                 row.save(update_fields=["patience"])
             if by:
-                _enter(row, _entries(by))
+                _replace_entries(row, _parse_entries(by))
         self._tell_order(row)
 
     @declare_verb("campaigns stay where they are", declare_argument("name"), SPONSOR)
     def do_remove(self, name: str, **options: Any) -> None:
-        row = _named(name, options["sponsor"])
+        row = _named_route_of(name, options["sponsor"])
         open_jobs = Campaign.objects.filter(route=row, jobs__finished_at=None, jobs__parent=None).count()
         with transaction.atomic():
             facts.log_removed(row)
@@ -110,12 +112,12 @@ class Command(ResourceCommand):
         self.write_result(f"{row}: {', then '.join(found['by'])}", found)
 
 
-def _whose(sponsor: str | None) -> Any:
+def _sponsor_or_shared(sponsor: str | None) -> Any:
     return named_sponsor(sponsor) if sponsor else None
 
 
-def _named(name: str, sponsor: str | None) -> Route:
-    found = Route.objects.select_related("sponsor").filter(name=name, sponsor=_whose(sponsor)).first()
+def _named_route_of(name: str, sponsor: str | None) -> Route:
+    found = Route.objects.select_related("sponsor").filter(name=name, sponsor=_sponsor_or_shared(sponsor)).first()
     if found is None:
         known = ", ".join(map(str, Route.objects.select_related("sponsor"))) or "none yet"
         raise CommandError(
@@ -124,13 +126,13 @@ def _named(name: str, sponsor: str | None) -> Route:
     return found
 
 
-def _entries(typed: list[str]) -> list[RouteEntry]:
+def _parse_entries(typed: list[str]) -> list[RouteEntry]:
     """Parse VENDOR or VENDOR/CREDENTIAL, perhaps with =WEIGHT: all of one channel, without repeats."""
     if len(typed) > MOST:
         raise CommandError(f"a route has at most {MOST} vendors")
     named = [word.partition("=")[::2] for word in typed]
-    found = [_login(*by.partition("/")[::2]) for by, _ in named]
-    weights = [_weight(weight) for _, weight in named]
+    found = [_login_of_vendor(*by.partition("/")[::2]) for by, _ in named]
+    weights = [_parse_weight(weight) for _, weight in named]
     channels = sorted({login.vendor.channel for login in found})
     if len(channels) > 1:
         raise CommandError(f"a route has one channel, not {' and '.join(channels)}")
@@ -142,19 +144,19 @@ def _entries(typed: list[str]) -> list[RouteEntry]:
     return [RouteEntry(position=at, credential=login, weight=weight) for at, (login, weight) in weighted]
 
 
-def _weight(typed: str) -> int:
+def _parse_weight(typed: str) -> int:
     if typed and not (typed.isascii() and typed.isdigit() and 1 <= int(typed) <= MOST_WEIGHT):
         raise CommandError(f"a weight is a number from 1 to {MOST_WEIGHT}, not {typed!r}")
     return int(typed or 0)
 
 
-def _login(slug: str, name: str) -> Credential:
+def _login_of_vendor(slug: str, name: str) -> Credential:
     of = arguments.find_vendor(slug)
     logins = list(of.credentials.all())
     return logins[0] if not name and len(logins) == 1 else arguments.find_credential(of, name or "default")
 
 
-def _enter(row: Route, entries: list[RouteEntry]) -> None:
+def _replace_entries(row: Route, entries: list[RouteEntry]) -> None:
     """Replace the route's entries."""
     if entries[0].credential.vendor.channel != row.channel:
         raise CommandError(f"{row} is for {row.channel}")

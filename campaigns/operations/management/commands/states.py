@@ -45,49 +45,49 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def handle(self, *args: Any, **options: Any) -> None:
-        self.stdout.write(page())
+        self.stdout.write(states_page())
 
 
-def page() -> str:
+def states_page() -> str:
     """Return the text of docs/states.md, without the last newline."""
     leaves = {verb: move for verb, move in MOVES.items() if move.target not in PARENTS}
     parents = {verb: move for verb, move in MOVES.items() if move.target in PARENTS}
     parts = [
         HEAD,
         "## Leaf jobs: small ones and children (documents 000, 001)",
-        *_moves(leaves, LEAVES_BEGIN),
+        *_move_rows(leaves, LEAVES_BEGIN),
         "## Parent jobs (document 003)",
-        *_moves(parents, PARENTS_BEGIN),
+        *_move_rows(parents, PARENTS_BEGIN),
         "## What users look up (document 000)",
-        _table(("Word", "Statuses"), ([group, ", ".join(statuses)] for group, statuses in GROUPS.items())),
+        _markdown_table(("Word", "Statuses"), ([group, ", ".join(statuses)] for group, statuses in GROUPS.items())),
         "A stopped job is LOGGED once its last calls are answered. Users still find it among the stopped ones, unless "
         "the stop came after its last call.",
         "## Messages (document 001)",
-        _table(("State", *COLUMNS, "Users see"), map(_shape, SHAPES)),
+        _markdown_table(("State", *COLUMNS, "Users see"), map(_shape_cells, SHAPES)),
         f"Messages left uncalled by a stop are shown as {labels.STOPPED}, messages reported as bounced as "
         f"{labels.BOUNCED}.",
     ]
     return "\n\n".join(parts)
 
 
-def _moves(moves: dict[str, Move], births: list[str]) -> Iterator[str]:
+def _move_rows(moves: dict[str, Move], births: list[str]) -> Iterator[str]:
     rows = ([verb, ", ".join(m.sources), m.target, m.who, m.why] for verb, m in moves.items())
-    yield _table(("Verb", "From", "To", "Who", "Why"), rows)
+    yield _markdown_table(("Verb", "From", "To", "Who", "Why"), rows)
     arrows = births + [f"{source} --> {m.target}: {verb}" for verb, m in moves.items() for source in m.sources]
     yield "\n".join(["```mermaid", "stateDiagram-v2", *(f"    {arrow}" for arrow in arrows), "```"])
 
 
-def _shape(shape: tuple[str, tuple[str, ...]]) -> list[str]:
+def _shape_cells(shape: tuple[str, tuple[str, ...]]) -> list[str]:
     name, columns = shape
     return [name, *("set" if column in columns else "" for column in COLUMNS), label_of(shape)]
 
 
 def label_of(shape: tuple[str, tuple[str, ...]], *, stopped: bool = False) -> str:
     """Return the label of a message of that shape for users."""
-    return labels.of_message(row_of(shape), in_flight=shape[0].startswith("in flight"), stopped=stopped)
+    return labels.label_of_message(message_of_shape(shape), in_flight=shape[0].startswith("in flight"), stopped=stopped)
 
 
-def row_of(shape: tuple[str, tuple[str, ...]]) -> Message:
+def message_of_shape(shape: tuple[str, tuple[str, ...]]) -> Message:
     """Return an unsaved message of that shape."""
     name, columns = shape
     code = next((one for one in OWN_ENDS if name.startswith(one)), "bounce")
@@ -98,6 +98,6 @@ def row_of(shape: tuple[str, tuple[str, ...]]) -> Message:
     return Message(**values)
 
 
-def _table(head: tuple[str, ...], rows: Any) -> str:
+def _markdown_table(head: tuple[str, ...], rows: Any) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)

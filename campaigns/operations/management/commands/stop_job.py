@@ -20,15 +20,17 @@ class Command(job_commands.Deciding):
     )
     over = following.RECORDED
 
-    def legal(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":
+    def legal_jobs(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":
         """Return jobs that can be stopped; for look-ups without children."""
-        return jobs.filter(actions.stoppable(), **({} if options["jobs"] else {"parent": None})).order_by("pk")
+        return jobs.filter(actions.stoppable_condition(), **({} if options["jobs"] else {"parent": None})).order_by(
+            "pk"
+        )
 
-    def numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:
+    def effect_numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:
         waiting = sum(sums.waiting for sums in progress.progress_of_jobs(jobs).values())
         return f"this stops {count_of(len(jobs), 'job')} with {count_of(waiting, 'message')} waiting", {
             "waiting": waiting
         }
 
-    def act(self, ids: Iterable[int], by: Actor, options: dict[str, Any]) -> list[JobDecision]:
-        return actions.stop(ids, by, options["reason"])
+    def decide_jobs(self, ids: Iterable[int], by: Actor, options: dict[str, Any]) -> list[JobDecision]:
+        return actions.stop_jobs(ids, by, options["reason"])

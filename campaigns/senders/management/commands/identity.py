@@ -13,7 +13,7 @@ from campaigns.doors.sponsors import NEW_SPONSOR, filter_by_sponsor, identity_fa
 from campaigns.models import Identity, Sponsor
 from campaigns.models.identities import named_address
 from campaigns.senders import sender_changes
-from campaigns.texts.phone_numbers import e164
+from campaigns.texts.phone_numbers import parse_e164
 from vendors.adapters import dkim
 from vendors.history import Actor
 from vendors.management import arguments, facts
@@ -160,7 +160,7 @@ def _typed_fields(options: dict[str, Any], of: Sponsor) -> dict[str, Any]:
     wanted |= {f"{one}_texts": options[f"{one}_word"] for one in ASKING if options[f"{one}_word"] is not None}
     if options["number"] is not None:
         try:
-            numbers = [e164(one, of.phone_region) for one in options["number"]]
+            numbers = [parse_e164(one, of.phone_region) for one in options["number"]]
         except ValueError as error:
             raise CommandError(str(error)) from None
         wanted |= {"numbers": numbers, "sender_id": ""}
