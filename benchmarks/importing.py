@@ -71,13 +71,13 @@ def main(rows: int) -> None:
         os.environ["MAILHUB_HOME"] = home
         os.environ.pop("DATABASE_URL", None)
         os.environ["DJANGO_SETTINGS_MODULE"] = "mailhub.settings"
-        os.environ.update(embedded.ensure())
+        os.environ.update(embedded.ensure_servers())
         try:
             django.setup()
             write(Path(home) / "people.csv", rows)
             run(Path(home) / "people.csv")
         finally:
-            embedded.reset(embedded.Home(Path(home)))
+            embedded.reset_servers(embedded.Home(Path(home)))
 
 
 if __name__ == "__main__":

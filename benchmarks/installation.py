@@ -134,7 +134,7 @@ class Installation:
         every = processes()
         found = {}
         for title in ("PostgreSQL", "Redis"):
-            pid = Daemon({"PostgreSQL": "postgres", "Redis": "redis"}[title], (home or self.home).path).pid()
+            pid = Daemon({"PostgreSQL": "postgres", "Redis": "redis"}[title], (home or self.home).path).process_id()
             found[title] = spent_by(descendants([pid] if pid else [], every), every)
         return found
 
@@ -175,7 +175,7 @@ def start_servers(home: embedded.Home) -> None:
     """Start the servers of this home, even if the environment names others, as a stage's does."""
     named = {name: os.environ.pop(name) for name in SERVERS if name in os.environ}
     try:
-        embedded.ensure(home)
+        embedded.ensure_servers(home)
     finally:
         os.environ.update(named)
 
@@ -189,7 +189,7 @@ def servers_of_its_own() -> Iterator[embedded.Home]:
             start_servers(home)
             yield home
         finally:
-            embedded.reset(home)
+            embedded.reset_servers(home)
 
 
 def wall_to_monotonic() -> float:
@@ -212,11 +212,11 @@ def main() -> int:
     import django
 
     django.setup()
-    from mailhub.management.commands.up import formation
+    from mailhub.management.commands.up import process_formation
     from mailhub.supervisor import Supervisor
 
-    lines = {name: line for name, line in formation().items() if name.partition(".")[0] in CARRY_MAIL}
-    return Supervisor(sys.stdout).run(lines)
+    lines = {name: line for name, line in process_formation().items() if name.partition(".")[0] in CARRY_MAIL}
+    return Supervisor(sys.stdout).run_until_signal(lines)
 
 
 if __name__ == "__main__":

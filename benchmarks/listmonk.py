@@ -95,7 +95,7 @@ def running(relay: SmtpSink, mails: int) -> Iterator[Listmonk | None]:
         port = free_port()
         config = Path(folder, "config.toml")
         config.write_text(
-            f'[app]\naddress = "127.0.0.1:{port}"\n[db]\nhost = "{home.sockets()}"\nport = 5432\nuser = "mailhub"\n'
+            f'[app]\naddress = "127.0.0.1:{port}"\n[db]\nhost = "{home.socket_dir()}"\nport = 5432\nuser = "mailhub"\n'
             f'password = "-"\ndatabase = "mailhub"\nssl_mode = "disable"\nmax_open = 25\nmax_idle = 25\n'
         )
         command = ["./listmonk", "--config", str(config)]

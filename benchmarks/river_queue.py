@@ -65,7 +65,7 @@ def expect(river: "subprocess.Popen[str]", word: str) -> None:
 
 def spent(home: embedded.Home, river: int) -> dict[str, float]:
     every = processes()
-    server = Daemon("postgres", home.path).pid()
+    server = Daemon("postgres", home.path).process_id()
     assert server is not None
     parts = {"River": river, "River's PostgreSQL": server}
     return {part: spent_by(descendants([pid], every), every) for part, pid in parts.items()}

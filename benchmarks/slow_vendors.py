@@ -122,7 +122,7 @@ class Looks:
 
         streams = Job.objects.filter(status="SENDING").count()
         processes = self._at.senders()
-        database = str(self._at.home.sockets() / ".s.PGSQL.5432")
+        database = str(self._at.home.socket_dir() / ".s.PGSQL.5432")
         self.taken.append(Look(streams, max(connections(processes, database)), max(proportional_mb(processes))))
 
     def again(self, over: threading.Event) -> None:

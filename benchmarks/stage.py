@@ -27,7 +27,7 @@ def stage() -> Iterator[None]:
             _set_up(Path(folder))
             yield
         finally:
-            embedded.reset(embedded.Home(Path(folder)))
+            embedded.reset_servers(embedded.Home(Path(folder)))
 
 
 @contextlib.contextmanager
@@ -38,14 +38,14 @@ def kept_stage(folder: Path) -> Iterator[None]:
         _set_up(folder)
         yield
     finally:
-        embedded.stop(embedded.Home(folder))
+        embedded.stop_servers(embedded.Home(folder))
 
 
 def _set_up(folder: Path) -> None:
     os.environ["MAILHUB_HOME"] = str(folder)
     for name in ("DATABASE_URL", "REDIS_URL", "BROKER_URL"):
         os.environ.pop(name, None)
-    os.environ.update(embedded.ensure())
+    os.environ.update(embedded.ensure_servers())
     os.environ["DJANGO_SETTINGS_MODULE"] = "mailhub.settings"
     os.environ.setdefault("LOG_LEVEL", "ERROR")
     django.setup()

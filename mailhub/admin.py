@@ -72,10 +72,10 @@ class ParkedTaskAdmin(OwnLookups):
 
     @admin.action(description=gettext_lazy("Release now"), permissions=["change"])
     def release(self, request: HttpRequest, rows: QuerySet[ParkedTask]) -> TemplateResponse | None:
-        if not _confirmed(request, rows):
+        if not _is_confirmed(request, rows):
             outcome = ngettext("%(count)s task will run now:", "%(count)s tasks will run now:", rows.count())
-            return self._ask(request, rows, "release", gettext("Release parked tasks"), outcome)
-        ids = _ids(rows)
+            return self._ask_to_confirm(request, rows, "release", gettext("Release parked tasks"), outcome)
+        ids = _ids_of_rows(rows)
         parking.bring_forward(ids, parking.now())
         try:
             release_parked.delay()
@@ -87,15 +87,15 @@ class ParkedTaskAdmin(OwnLookups):
 
     @admin.action(description=gettext_lazy("Cancel"), permissions=["change"])
     def cancel(self, request: HttpRequest, rows: QuerySet[ParkedTask]) -> TemplateResponse | None:
-        if not _confirmed(request, rows):
+        if not _is_confirmed(request, rows):
             outcome = ngettext("%(count)s task will never run:", "%(count)s tasks will never run:", rows.count())
-            return self._ask(request, rows, "cancel", gettext("Cancel parked tasks"), outcome)
-        cancelled = parking.cancel(_ids(rows), parking.now())
+            return self._ask_to_confirm(request, rows, "cancel", gettext("Cancel parked tasks"), outcome)
+        cancelled = parking.cancel(_ids_of_rows(rows), parking.now())
         said = ngettext("%(count)s task is cancelled.", "%(count)s tasks are cancelled.", len(cancelled))
         messages.success(request, said % {"count": len(cancelled)})
         return None
 
-    def _ask(
+    def _ask_to_confirm(
         self, request: HttpRequest, rows: QuerySet[ParkedTask], action: str, title: str, outcome: str
     ) -> TemplateResponse:
         count = rows.count()
@@ -118,10 +118,10 @@ def _sees_all(request: HttpRequest) -> bool:
     return bool(user.has_perm(ALL_SPONSORS))
 
 
-def _confirmed(request: HttpRequest, rows: QuerySet[ParkedTask]) -> bool:
+def _is_confirmed(request: HttpRequest, rows: QuerySet[ParkedTask]) -> bool:
     """Return True if the user has confirmed this number of tasks; if it has changed, the page asks again."""
     return request.POST.get("confirmed") == str(rows.count())
 
 
-def _ids(rows: Iterable[ParkedTask]) -> list[Any]:
+def _ids_of_rows(rows: Iterable[ParkedTask]) -> list[Any]:
     return [row.pk for row in rows]

@@ -31,13 +31,13 @@ class MailhubConfig(AppConfig):
         liveness.announce = running_versions.keep_announcing
         register(_clocks_were_right, "clocks", deploy=True)
         model_texts.put_into_language()
-        connection_created.connect(_prepare)
+        connection_created.connect(_prepare_session)
         post_migrate.connect(_on_migrate, sender=self)
         post_save.connect(_on_vendor, sender=Vendor)
         post_delete.connect(_on_vendor, sender=Vendor)
 
 
-def _prepare(connection: Any, **_: Any) -> None:
+def _prepare_session(connection: Any, **_: Any) -> None:
     """Set up a database session.
 
     PostgreSQL ends a transaction that stays idle, since others wait for the rows it has locked. JIT is off, because
@@ -87,12 +87,12 @@ def _on_vendor(update_fields: frozenset[str] | None = None, **_: Any) -> None:
     """After a vendor was added, changed or deleted, update beat's rows and announce its queue to the workers."""
     from mailhub import installation, worker_queues
 
-    def _sync() -> None:
+    def _sync_and_log() -> None:
         try:
             installation.sync_beat()
         except (DatabaseError, InterfaceError) as why:
             alarms.BEAT_TABLE_OUTDATED.log(log, why)
 
     if update_fields is None or installation.SHAPING & update_fields:
-        transaction.on_commit(_sync, robust=True)
-        transaction.on_commit(worker_queues.announce, robust=True)
+        transaction.on_commit(_sync_and_log, robust=True)
+        transaction.on_commit(worker_queues.announce_queues, robust=True)

@@ -25,25 +25,25 @@ class ClockedScheduler(PatientScheduler):
     """Corrects `last_run_at` and its heap if they lie in the future, at the start and at each tick."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._offset = _offset()
+        self._offset = _clock_offset()
         try:
             if not kwargs.get("lazy"):  # lazy: created only for its name
-                stored_moments.look(at_once=True)
+                stored_moments.correct_moments(at_once=True)
         except (DatabaseError, InterfaceError) as why:  # each tick still checks beat's own entries
             alarms.MOMENTS_NOT_LOOKED_AT.log(log, why)
         super().__init__(*args, **kwargs)
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
         """Start the due tasks. Returns the seconds until the next tick."""
-        offset = _offset()
+        offset = _clock_offset()
         put_back, self._offset = self._offset - offset, offset
-        if put_back > SLACK.total_seconds() or self._ahead():
+        if put_back > SLACK.total_seconds() or self._has_entry_ahead():
             self._read_anew(put_back)
         seconds: float = super().tick(*args, **kwargs)
         liveness.show_life("beat", settings.MAILHUB_HOME)
         return seconds
 
-    def _ahead(self) -> bool:
+    def _has_entry_ahead(self) -> bool:
         latest = datetime.now(UTC) + SLACK
         return any(entry.model.last_run_at > latest for entry in (self._schedule or {}).values())
 
@@ -63,6 +63,6 @@ class ClockedScheduler(PatientScheduler):
         self._initial_read, self._heap, self._last_timestamp = True, None, None
 
 
-def _offset() -> float:
+def _clock_offset() -> float:
     """Return the wall clock minus the monotonic one, in seconds; setting the clock back lowers it."""
     return time.time() - time.monotonic()

@@ -46,7 +46,7 @@ class TellingChannel(redis.Channel):
             # worker.
             raise StoreRefuses("the connection to the broker is closed")
         params: dict[str, Any] = super()._connparams(asynchronous)  # type: ignore[misc]
-        return params | {"connection_class": _telling(params["connection_class"])}
+        return params | {"connection_class": _telling_connection(params["connection_class"])}
 
 
 class TellingSentinelChannel(redis.SentinelChannel):
@@ -54,7 +54,7 @@ class TellingSentinelChannel(redis.SentinelChannel):
 
     def _sentinel_managed_pool(self, asynchronous: bool = False) -> Any:
         pool: Any = super()._sentinel_managed_pool(asynchronous)  # type: ignore[misc]
-        pool.connection_class = _telling(pool.connection_class)
+        pool.connection_class = _telling_connection(pool.connection_class)
         return pool
 
 
@@ -81,7 +81,7 @@ class StrictTlsTransport(pyamqp.SSLTransport):
         return super().establish_connection()
 
 
-def _telling(kind: type) -> type:
+def _telling_connection(kind: type) -> type:
     class TellingConnection(kind):  # type: ignore[misc]  # made for each kind of connection
         def read_response(self, *args: Any, **options: Any) -> Any:
             try:
@@ -97,7 +97,7 @@ def _telling(kind: type) -> type:
     return TellingConnection
 
 
-def use() -> None:
+def use_transports() -> None:
     """Use these transports for every kombu.Connection in this process."""
     for scheme, ours in (
         ("redis", TellingTransport), ("rediss", TellingTransport), ("sentinel", TellingSentinelTransport),

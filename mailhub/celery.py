@@ -22,7 +22,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mailhub.settings")
 # Django's checks would load every page and template into each worker. Ours run below.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
-broker.use()
+broker.use_transports()
 app = Celery(
     "mailhub",
     task_cls="waiter.publisher:WaiterTask",
@@ -49,14 +49,14 @@ def _log_as_django_does(**_: Any) -> None:
 
 @celeryd_init.connect
 @beat_init.connect
-def _check(**_: Any) -> None:
+def _check_before_start(**_: Any) -> None:
     from django.db import connection  # Django is set up by now
 
     from mailhub import checks, presence
     from vendors import adapters
 
     checks.refuse_to_start()
-    presence.look()
+    presence.look_for_mark()
     adapters.list_others()  # before it forks
     connection.close()  # a later fork must not inherit it
 

@@ -49,10 +49,10 @@ def python_version(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
 @register("servers", deploy=True)
 def redis_keeps_all(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
     """Require that Redis refuses writes when out of memory; it must not drop queues and windows."""
-    return [found for url in {settings.BROKER_URL, settings.REDIS_URL} for found in _policy(url)]
+    return [found for url in {settings.BROKER_URL, settings.REDIS_URL} for found in _check_eviction_policy(url)]
 
 
-def _policy(url: str) -> Iterator[CheckMessage]:
+def _check_eviction_policy(url: str) -> Iterator[CheckMessage]:
     with connect_to(url, max_retries=1) as connection:
         if connection.transport.driver_type != "redis":
             return
@@ -90,26 +90,26 @@ def sessions_are_kept(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
 
 
 def _keeps_sessions() -> bool:
-    with closing(_session()) as ours:
-        process = _process(ours)
+    with closing(_open_session()) as ours:
+        process = _session_process(ours)
         if process == ours.info.backend_pid:  # the id that the server gave at the start: no pooler between
             return True
-        with closing(_session()) as other:
+        with closing(_open_session()) as other:
             for _ in range(MEETINGS):
                 with other.transaction():
-                    if _process(other) == process or _process(ours) != process:
+                    if _session_process(other) == process or _session_process(ours) != process:
                         return False
     return True
 
 
-def _session() -> Any:
+def _open_session() -> Any:
     params = connection.get_connection_params()
     for ours in ("cursor_factory", "context", "prepare_threshold"):
         params.pop(ours, None)
     return psycopg.connect(**params, autocommit=True, prepare_threshold=None)
 
 
-def _process(session: Any) -> int:
+def _session_process(session: Any) -> int:
     row = session.execute("SELECT pg_backend_pid()").fetchone()
     return int(row[0])
 
@@ -194,10 +194,10 @@ def bounces_come_somewhere(app_configs: Any = None, **_: Any) -> list[CheckMessa
 def refuse_to_start(**_: Any) -> None:
     """End this worker or beat if anything is wrong. In a signal Celery lets no exception but SystemExit pass."""
     ours = [*json_only(), *python_version(), *redis_keeps_all()]
-    refuse([*run_checks(tags=["waiter"]), *ours, *of_database()])
+    refuse_on_error([*run_checks(tags=["waiter"]), *ours, *check_database()])
 
 
-def of_database() -> list[CheckMessage]:
+def check_database() -> list[CheckMessage]:
     """Run the checks of the database that every user of it needs."""
     asked = (
         *(sessions_are_kept, transactions_are_read_committed),
@@ -206,7 +206,7 @@ def of_database() -> list[CheckMessage]:
     return [message for check in asked for message in check()]
 
 
-def refuse(found: list[CheckMessage]) -> None:
+def refuse_on_error(found: list[CheckMessage]) -> None:
     """Log all messages; end this process if one of them is an error."""
     for message in found:
         logger.warning("%s", message)

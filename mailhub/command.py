@@ -40,7 +40,7 @@ NO_SUCH_TABLE_OR_COLUMN = ("42P01", "42703", "42883")  # PostgreSQL's codes; the
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def version() -> str:
+def program_version() -> str:
     """Return the version that pyproject.toml gives; in an installed wheel its metadata have it."""
     project = ROOT / "pyproject.toml"
     if project.exists():
@@ -84,7 +84,7 @@ def make_tables() -> None:
     connection.close()
 
 
-def execute(new: bool) -> None:
+def execute_command(new: bool) -> None:
     """Run Django's command. Ends with one line on a wrong setting, or a database that is away or outdated.
 
     new: the database is our own and may be empty.
@@ -118,7 +118,7 @@ def execute(new: bool) -> None:
         sys.exit("The database's tables are not those of this version: run manage.py migrate (`up` does it by itself)")
 
 
-def say(sentence: str) -> None:
+def say_line(sentence: str) -> None:
     with suppress(OSError):  # the terminal may be gone
         sys.stdout.write(f"{sentence}\n")
         sys.stdout.flush()
@@ -127,28 +127,28 @@ def say(sentence: str) -> None:
 def main() -> None:
     """Run the command of sys.argv. Ends with one sentence if a server cannot be started."""
     try:
-        _run()
+        _run_command()
     except KeyboardInterrupt:  # somebody has seen enough, maybe before the command began
         sys.exit(INTERRUPTED)
 
 
-def _run() -> None:
+def _run_command() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mailhub.settings")
     if home := os.environ.get("MAILHUB_HOME"):  # `up` and the demo start their processes in another folder
         os.environ["MAILHUB_HOME"] = str(Path(home).absolute())
     if sys.argv[1:] == ["--version"]:
-        say(version())
+        say_line(program_version())
         return
     if sys.argv[1:] == ["version"]:
         build = describe_build()
-        say(f"{version()} ({build})" if build else version())
+        say_line(f"{program_version()} ({build})" if build else program_version())
         return
     if sys.argv[1:2] == ["alive"] and len(sys.argv) < 4 and not sys.argv[-1].startswith("-"):
         _tell_life(sys.argv[2] if len(sys.argv) > 2 else os.environ.get("MAILHUB_ROLE", ""))
         return
     gc.set_threshold(50_000)  # loaded modules are not garbage; searching them slows each command's start
     with ExitStack() as stack:
-        execute(new=needs_services(sys.argv[1:]) and _start_servers(sys.argv[1], stack))
+        execute_command(new=needs_services(sys.argv[1:]) and _start_servers(sys.argv[1], stack))
 
 
 def _tell_life(role: str) -> None:
@@ -157,9 +157,9 @@ def _tell_life(role: str) -> None:
 
     if not role:
         sys.exit("CommandError: which process? Name it, or set MAILHUB_ROLE")
-    if death := process_life.find_death(role, environment.home("MAILHUB_HOME")):
+    if death := process_life.find_death(role, environment.home_folder("MAILHUB_HOME")):
         sys.exit(f"CommandError: {death}")
-    say(f"{role} lives")
+    say_line(f"{role} lives")
 
 
 def _start_servers(command: str, stack: ExitStack) -> bool:
@@ -169,7 +169,7 @@ def _start_servers(command: str, stack: ExitStack) -> bool:
     """
     began, tells = time.monotonic(), command in AT_ONCE
     if tells:
-        say(AT_ONCE[command])
+        say_line(AT_ONCE[command])
     from mailhub import embedded
 
     new = "DATABASE_URL" not in os.environ and command not in MAKING_TABLES
@@ -179,9 +179,9 @@ def _start_servers(command: str, stack: ExitStack) -> bool:
 
             stack.enter_context(home.own())
         own = not (os.environ.get("DATABASE_URL") and os.environ.get("REDIS_URL"))
-        os.environ.update(embedded.ensure())
+        os.environ.update(embedded.ensure_servers())
         if tells and own:
-            say(f"PostgreSQL and Redis answer ({time.monotonic() - began:.0f} s)")
+            say_line(f"PostgreSQL and Redis answer ({time.monotonic() - began:.0f} s)")
     except embedded.EmbeddedError as why:
         sys.exit(str(why))
     except OSError as why:

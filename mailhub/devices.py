@@ -21,7 +21,7 @@ WITH_PORT = re.compile(r"\[(.*)\](?::\d+)?|([\d.]+):\d+", re.ASCII)  # the form 
 NETWORK = 64  # bits of an IPv6 address that identify its owner, who chooses the others
 
 
-def _signer() -> TimestampSigner:
+def _device_signer() -> TimestampSigner:
     return TimestampSigner(sep=".", salt="mailhub.devices")
 
 
@@ -35,7 +35,7 @@ def find_user(cookies: str) -> str | None:
     """Return the key of the user who has logged in on this device, or None."""
     found = FOUND.search(cookies)
     try:
-        return _signer().unsign(found[1], max_age=AGE) if found else None
+        return _device_signer().unsign(found[1], max_age=AGE) if found else None
     except BadSignature:
         return None
 
@@ -66,7 +66,7 @@ class DeviceMiddleware:
         if request.method == "POST" and request.path in login_paths() and request.user.is_authenticated:
             answer.set_cookie(
                 COOKIE,
-                _signer().sign(str(request.user.pk)),
+                _device_signer().sign(str(request.user.pk)),
                 max_age=AGE,
                 secure=settings.SESSION_COOKIE_SECURE,
                 httponly=True,

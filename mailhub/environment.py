@@ -42,7 +42,7 @@ def secret_key(home: Path) -> str:
     return path.read_text()
 
 
-def home(name: str) -> Path:
+def home_folder(name: str) -> Path:
     """Return the folder that the variable names; or else .mailhub beside manage.py, or the user's data folder.
 
     An installed wheel has no manage.py, and its folder is replaced by the next version.
@@ -62,34 +62,36 @@ def is_rabbitmq(url: str) -> bool:
 MOST = 1e6  # for any number: more than a million seconds, minutes or days is a typing error
 
 
-def text(name: str, default: str = "") -> str:
+def text_setting(name: str, default: str = "") -> str:
     return os.environ.get(name) or default
 
 
-def choice(name: str, *choices: str) -> str:
+def choose_word(name: str, *choices: str) -> str:
     """Return one of these words; the first is the default."""
-    word = text(name, choices[0])
+    word = text_setting(name, choices[0])
     if word not in choices:
         raise ImproperlyConfigured(f"{name}={word!r} is none of {', '.join(choices)}")
     return word
 
 
-def listed(name: str, default: str = "") -> list[str]:
+def list_setting(name: str, default: str = "") -> list[str]:
     """Return a list, separated by commas."""
-    return [word.strip() for word in text(name, default).split(",") if word.strip()]
+    return [word.strip() for word in text_setting(name, default).split(",") if word.strip()]
 
 
-def ports(name: str) -> list[int]:
+def port_numbers(name: str) -> list[int]:
     """Return port numbers, separated by commas."""
-    given = listed(name)
+    given = list_setting(name)
     if not all(one.isdecimal() and 0 < int(one) < 65_536 for one in given):
-        raise ImproperlyConfigured(f"{name} is {text(name)!r}: give it ports separated by commas, such as 443,8443")
+        raise ImproperlyConfigured(
+            f"{name} is {text_setting(name)!r}: give it ports separated by commas, such as 443,8443"
+        )
     return [int(one) for one in given]
 
 
-def number(name: str, default: float, *, zero: bool = False, most: float = MOST) -> float:
+def number_setting(name: str, default: float, *, zero: bool = False, most: float = MOST) -> float:
     """Return a number above 0, at most `most`. `zero`: 0 is allowed too."""
-    typed = text(name, f"{default:g}")
+    typed = text_setting(name, f"{default:g}")
     try:
         value = float(typed)
     except ValueError:
@@ -100,23 +102,23 @@ def number(name: str, default: float, *, zero: bool = False, most: float = MOST)
     return value
 
 
-def minutes(name: str, default: float) -> timedelta:
-    return timedelta(minutes=number(name, default))
+def minutes_setting(name: str, default: float) -> timedelta:
+    return timedelta(minutes=number_setting(name, default))
 
 
-def days(name: str, default: float) -> timedelta:
-    return timedelta(days=number(name, default))
+def days_setting(name: str, default: float) -> timedelta:
+    return timedelta(days=number_setting(name, default))
 
 
-def zone(name: str, default: str) -> str:
-    typed = text(name, default)
+def time_zone_setting(name: str, default: str) -> str:
+    typed = text_setting(name, default)
     if typed not in available_timezones():
         raise ImproperlyConfigured(f"{name} is {typed!r}, which is no time zone: write it like Europe/London or UTC")
     return typed
 
 
-def networks(name: str) -> list[str]:
-    found = listed(name)
+def network_list(name: str) -> list[str]:
+    found = list_setting(name)
     for word in found:
         try:
             ip_network(word)
@@ -125,12 +127,12 @@ def networks(name: str) -> list[str]:
     return found
 
 
-def servers(name: str, port: int) -> list[tuple[str, int]]:
+def server_addresses(name: str, port: int) -> list[tuple[str, int]]:
     """Return IP addresses with their port or the usual one: 192.0.2.1, 192.0.2.1:5353, [2001:db8::1]:53."""
-    return [_server(name, word, port) for word in listed(name)]
+    return [_server_address(name, word, port) for word in list_setting(name)]
 
 
-def _server(name: str, word: str, port: int) -> tuple[str, int]:
+def _server_address(name: str, word: str, port: int) -> tuple[str, int]:
     try:
         parts = urlsplit(f"//[{word}]" if word.count(":") > 1 and not word.startswith("[") else f"//{word}")
         found = ip_address(parts.hostname or ""), port if parts.port is None else parts.port
@@ -143,17 +145,17 @@ def _server(name: str, word: str, port: int) -> tuple[str, int]:
         ) from None
 
 
-def redis(name: str, default: str) -> str:
-    return _redis(name, text(name, default))
+def redis_url(name: str, default: str) -> str:
+    return _check_redis_url(name, text_setting(name, default))
 
 
 def redis_servers(name: str, default: str) -> list[str]:
     """Return one or more URLs, separated by commas."""
-    given = re.split(r",(?=\s*[a-z+]+://)", text(name, default))
-    return [_redis(name, url.strip()) for url in given if url.strip()]
+    given = re.split(r",(?=\s*[a-z+]+://)", text_setting(name, default))
+    return [_check_redis_url(name, url.strip()) for url in given if url.strip()]
 
 
-def _redis(name: str, url: str) -> str:
+def _check_redis_url(name: str, url: str) -> str:
     """Check a URL. The error does not show it, as it may contain a password."""
     try:
         fits = redis_addresses.is_one_server(url) or redis_addresses.parse_sentinels(url)
@@ -168,20 +170,20 @@ def _redis(name: str, url: str) -> str:
     return url
 
 
-def broker(name: str, default: str) -> str:
+def broker_url(name: str, default: str) -> str:
     """Return the broker's URL: that of a Redis as for Celery, any other one as it is given.
 
     Of RabbitMQ also several, separated by semicolons: the nodes of a cluster.
     """
-    url = text(name, default)
+    url = text_setting(name, default)
     if is_rabbitmq(url):
-        return _rabbitmq(name, url)
+        return _check_rabbitmq_url(name, url)
     scheme = urlsplit(url).scheme
     is_redis = scheme.startswith(("redis", "sentinel", "unix")) and scheme != "redis+socket"  # kombu's own form
-    return _redis(name, url) if is_redis else url
+    return _check_redis_url(name, url) if is_redis else url
 
 
-def _rabbitmq(name: str, url: str) -> str:
+def _check_rabbitmq_url(name: str, url: str) -> str:
     """Check one or more URLs. The error does not show them, as they may contain a password."""
     try:
         nodes = [urlsplit(one) for one in url.split(";")]
@@ -201,7 +203,7 @@ def _rabbitmq(name: str, url: str) -> str:
 
 def public_url(name: str) -> str:
     """Return the public URL of this installation for recipients, without a trailing slash; empty: none."""
-    url = text(name).rstrip("/")
+    url = text_setting(name).rstrip("/")
     parts = urlsplit(url)
     here = parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
     fits = parts.hostname and url.isascii() and url.isprintable() and not set(' <>"') & set(url)
@@ -215,7 +217,7 @@ def public_url(name: str) -> str:
 
 def mail_server(name: str, example: str, schemes: tuple[str, ...]) -> str:
     """Return the URL of a mail server, or "". The error does not show it, as it may contain a password."""
-    url = text(name)
+    url = text_setting(name)
     try:
         parts = urlsplit(url)
         fits = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
@@ -226,9 +228,9 @@ def mail_server(name: str, example: str, schemes: tuple[str, ...]) -> str:
     return url
 
 
-def database(name: str, default: str) -> dict[str, Any]:
+def database_settings(name: str, default: str) -> dict[str, Any]:
     """Return Django's database settings from a PostgreSQL URL. The error does not show the URL."""
-    url = text(name, default)
+    url = text_setting(name, default)
     wanted = f"{name} is no address of a PostgreSQL: write postgres://user:password@host:5432/name"
     try:
         one, hosts, ports = _several_hosts(url)

@@ -16,7 +16,7 @@ from vendors.not_now import find_refusal_text
 AGAIN = 5  # seconds
 
 
-def show(request: HttpRequest) -> HttpResponse:
+def show_failed_page(request: HttpRequest) -> HttpResponse:
     """Show the page. Django calls it where it has caught the error."""
     error = sys.exception()
     page = defaults.server_error(request)

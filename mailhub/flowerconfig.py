@@ -34,16 +34,16 @@ max_tasks = 10_000
 tasks_columns = "name,args,state,received,runtime,worker"
 
 
-def _closed(get: Any) -> Any:
-    async def asked(handler: Any) -> None:
+def _require_login(get: Any) -> Any:
+    async def get_after_login(handler: Any) -> None:
         handler.get_current_user()  # ends with 401 without a password
         await get(handler)
 
-    return asked
+    return get_after_login
 
 
 for page in (Metrics, Healthcheck):  # Flower would show them to everybody
-    page.get = _closed(page.get)
+    page.get = _require_login(page.get)
 
 PATIENCE = 3.0  # seconds for PostgreSQL, during which all of Flower waits
 _asked_at_start = BaseHandler.get_active_queue_names
@@ -61,7 +61,7 @@ def _read_names() -> list[str]:
     from mailhub import worker_queues  # Django knows its models by now
 
     try:
-        return worker_queues.names()
+        return worker_queues.queues_to_read()
     finally:
         connection.close()
 
@@ -70,11 +70,11 @@ BaseHandler.get_active_queue_names = _queue_names
 _on_a_socket = RedisSocket.__init__
 
 
-def _with_its_database(broker: Any, url: str, *args: Any, **options: Any) -> None:
+def _use_named_database(broker: Any, url: str, *args: Any, **options: Any) -> None:
     """Use the database that the URL names; on a socket Flower would always count in database 0."""
     _on_a_socket(broker, url, *args, **options)
     number = parse_qs(urlsplit(url).query).get("virtual_host", ["0"])[0]
     broker.redis.connection_pool.connection_kwargs["db"] = int(number)
 
 
-RedisSocket.__init__ = _with_its_database
+RedisSocket.__init__ = _use_named_database

@@ -84,11 +84,13 @@ def create_groups() -> None:
         for group, permission in GivenPermission.objects.values_list("group", "permission"):
             kept.setdefault(group, set()).add(permission)
         for name, rules in sorted(ROLES.items()):
-            wanted = {one.pk for one in known if any(_fits(one, rule) for rule in rules)}
+            wanted = {one.pk for one in known if any(_fits_rule(one, rule) for rule in rules)}
             if name not in groups:
-                _give(Group.objects.create(name=name), wanted, set())
+                _give_permissions(Group.objects.create(name=name), wanted, set())
             elif not wanted <= kept.get(groups[name].pk, set()):
-                _give(groups[name], wanted, kept.get(groups[name].pk) or _given_before(groups[name], wanted))
+                _give_permissions(
+                    groups[name], wanted, kept.get(groups[name].pk) or _given_before(groups[name], wanted)
+                )
 
 
 def make_permissions() -> None:
@@ -97,7 +99,7 @@ def make_permissions() -> None:
         create_permissions(apps.get_app_config(app), verbosity=0)
 
 
-def _give(group: Group, wanted: set[int], given: set[int]) -> None:
+def _give_permissions(group: Group, wanted: set[int], given: set[int]) -> None:
     """Add the permissions that the group was never given, and record all of them as given."""
     new = wanted - given
     group.permissions.add(*new)
@@ -117,7 +119,7 @@ def _given_before(group: Group, wanted: set[int]) -> set[int]:
     return {one for one in wanted if one <= max(held)} if held else wanted
 
 
-def _fits(one: Permission, rule: str) -> bool:
+def _fits_rule(one: Permission, rule: str) -> bool:
     app, _, codename = rule.partition(".")
     if one.content_type.app_label != app:
         return False
@@ -146,8 +148,8 @@ class BeatEntry:
         if self.every:
             # old triggers are useless after a time without workers; a busy worker still finds a fresh one
             expire = max(60, 3 * round(self.every.total_seconds()))
-            return {**values, "interval": _interval(self.every, row.interval), "expire_seconds": expire}
-        return {**values, "crontab": _crontab(dict(self.crontab), row.crontab)}
+            return {**values, "interval": _interval_schedule(self.every, row.interval), "expire_seconds": expire}
+        return {**values, "crontab": _crontab_schedule(dict(self.crontab), row.crontab)}
 
 
 def sync_beat() -> None:
@@ -157,8 +159,8 @@ def sync_beat() -> None:
         rows = PeriodicTask.objects.select_related("interval", "crontab")
         ours = list(rows.filter(name__startswith=OURS).order_by("id"))
         found = {(row.task, row.args): row for row in ours}
-        wanted = {(row.task, row.args): row for row in _rows()}
-        changed = [_store(row, found.get(key)) for key, row in wanted.items()]
+        wanted = {(row.task, row.args): row for row in _beat_rows()}
+        changed = [_store_entry(row, found.get(key)) for key, row in wanted.items()]
         kept = [found[key].pk for key in wanted if key in found]
         gone = PeriodicTask.objects.filter(pk__in={row.pk for row in ours}.difference(kept)).delete()[0]
         if gone or any(changed):
@@ -185,7 +187,7 @@ def interval_entries() -> list[BeatEntry]:
     ]
 
 
-def _rows() -> Iterator[BeatEntry]:
+def _beat_rows() -> Iterator[BeatEntry]:
     yield from interval_entries()
     night = {"minute": "30", "hour": "3", "day_of_week": "*", "timezone": settings.TIME_ZONE}
     yield BeatEntry("clear expired sessions", "mailhub.tasks.clear_sessions", crontab=tuple(night.items()))
@@ -193,10 +195,10 @@ def _rows() -> Iterator[BeatEntry]:
     yield BeatEntry("delete old events", "mailhub.tasks.delete_events", crontab=tuple(night.items()))
     for vendor in Vendor.objects.only("id", *SHAPING):
         if vendor.weekdays:
-            yield _night(vendor)
+            yield _night_entry(vendor)
 
 
-def _night(vendor: Vendor) -> BeatEntry:
+def _night_entry(vendor: Vendor) -> BeatEntry:
     crontab = {
         "minute": str(vendor.dispatch_at.minute),
         "hour": str(vendor.dispatch_at.hour),
@@ -207,7 +209,7 @@ def _night(vendor: Vendor) -> BeatEntry:
     return BeatEntry(name, "campaigns.tasks.dispatch_night", crontab=tuple(crontab.items()), args=f"[{vendor.pk}]")
 
 
-def _store(wanted: BeatEntry, found: PeriodicTask | None) -> bool:
+def _store_entry(wanted: BeatEntry, found: PeriodicTask | None) -> bool:
     """Write the row if it differs. Returns True if it was written."""
     try:
         row = found or PeriodicTask(task=wanted.task, args=wanted.args)
@@ -223,18 +225,18 @@ def _store(wanted: BeatEntry, found: PeriodicTask | None) -> bool:
     return True
 
 
-def _interval(every: timedelta, had: IntervalSchedule | None) -> IntervalSchedule:
+def _interval_schedule(every: timedelta, had: IntervalSchedule | None) -> IntervalSchedule:
     seconds = every.total_seconds()
     whole = seconds.is_integer()
     period = IntervalSchedule.SECONDS if whole else IntervalSchedule.MICROSECONDS
-    return _schedule(IntervalSchedule, had, every=round(seconds if whole else seconds * 1_000_000), period=period)
+    return _find_schedule(IntervalSchedule, had, every=round(seconds if whole else seconds * 1_000_000), period=period)
 
 
-def _crontab(fields: dict[str, str], had: CrontabSchedule | None) -> CrontabSchedule:
-    return _schedule(CrontabSchedule, had, day_of_month="*", month_of_year="*", **fields)
+def _crontab_schedule(fields: dict[str, str], had: CrontabSchedule | None) -> CrontabSchedule:
+    return _find_schedule(CrontabSchedule, had, day_of_month="*", month_of_year="*", **fields)
 
 
-def _schedule(model: Any, had: Any, **fields: Any) -> Any:
+def _find_schedule(model: Any, had: Any, **fields: Any) -> Any:
     """Return a schedule with these fields, preferably the row's own; users may have created several equal ones."""
     if had and all(str(getattr(had, name)) == str(value) for name, value in fields.items()):
         return had

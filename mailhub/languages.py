@@ -62,7 +62,7 @@ class FaultsInLanguage(DjangoTemplates):
         return super().render(template_name, context, request)
 
 
-def of_scripts() -> dict[str, str]:
+def texts_of_scripts() -> dict[str, str]:
     """Return translations for scripts; {} in English."""
     if translation.get_language() == settings.LANGUAGE_CODE:
         return {}

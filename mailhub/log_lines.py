@@ -38,9 +38,9 @@ class LogLines(logging.Formatter):
         self._is_json = os.environ.get("LOG_FORMAT") == "json"
 
     def format(self, record: logging.LogRecord) -> str:
-        return json.dumps(self._facts(record), ensure_ascii=False) if self._is_json else super().format(record)
+        return json.dumps(self._record_facts(record), ensure_ascii=False) if self._is_json else super().format(record)
 
-    def _facts(self, record: logging.LogRecord) -> dict[str, Any]:
+    def _record_facts(self, record: logging.LogRecord) -> dict[str, Any]:
         facts: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -48,7 +48,7 @@ class LogLines(logging.Formatter):
             "process": record.process,
         }
         if record.name == "granian.access" and isinstance(record.args, dict):
-            facts |= _of_access(record.args)
+            facts |= _access_facts(record.args)
         else:
             message = record.getMessage()
             facts |= {"message": hide_personal(message), **_named_ids(message)}
@@ -65,7 +65,7 @@ def _named_ids(message: str) -> dict[str, str]:
     return dict(reversed(NAMED.findall(message)))
 
 
-def _of_access(request: Any) -> dict[str, Any]:
+def _access_facts(request: Any) -> dict[str, Any]:
     """Return an access line's facts, without the client's address and the query."""
     path = hide_personal(str(request["path"]))
     return {

@@ -63,21 +63,24 @@ def put_into_language() -> None:
     for label in (*OURS, OF_OTHERS):
         for model in apps.get_app_config(label).get_models():
             meta = model._meta
-            meta.verbose_name, meta.verbose_name_plural = _lazy(meta.verbose_name), _lazy(meta.verbose_name_plural)
+            meta.verbose_name, meta.verbose_name_plural = (
+                _lazy_text(meta.verbose_name),
+                _lazy_text(meta.verbose_name_plural),
+            )
             for field in (*meta.local_fields, *meta.local_many_to_many):
-                field.verbose_name, field.help_text = _lazy(field.verbose_name), _lazy(field.help_text)
+                field.verbose_name, field.help_text = _lazy_text(field.verbose_name), _lazy_text(field.help_text)
 
 
-def _lazy(text: Any) -> Any:
+def _lazy_text(text: Any) -> Any:
     return gettext_lazy(str(text)) if text else text  # the plural that Django makes is another lazy text
 
 
-def texts() -> set[str]:
+def shown_texts() -> set[str]:
     """Return our models' words on pages, in English if that is the active language. The admin must be loaded."""
-    return {str(text) for text in _texts() if text and str(text).lower() not in NEVER_TRANSLATED}
+    return {str(text) for text in _all_texts() if text and str(text).lower() not in NEVER_TRANSLATED}
 
 
-def _texts() -> Iterator[Any]:
+def _all_texts() -> Iterator[Any]:
     shown = {*admin.site._registry, *(one.model for site in admin.site._registry.values() for one in site.inlines)}
     for model in (model for label in OURS for model in apps.get_app_config(label).get_models()):
         meta = model._meta

@@ -52,10 +52,10 @@ def present_mark() -> Mark | None:
         inodes = "-".join(str((own.data / name).stat().st_ino) for name in MADE_ONCE)
     except OSError:  # it belongs to a user whose folders this process may not see
         return None
-    return {"disk": inodes, "machine": _read(MACHINE), "boot": _read(BOOT)}
+    return {"disk": inodes, "machine": _read_mark_file(MACHINE), "boot": _read_mark_file(BOOT)}
 
 
-def _read(path: Path) -> str:
+def _read_mark_file(path: Path) -> str:
     try:
         return path.read_text().strip()
     except OSError:
@@ -68,14 +68,14 @@ def is_same(mark: Mark, known: Mark) -> bool:
     return mark["disk"] == known["disk"] and machine
 
 
-def look() -> str | None:
+def look_for_mark() -> str | None:
     """Hold calls if a person must answer first. Returns why nothing is called, or None if calls may start.
 
     While PostgreSQL is unavailable, the check waits for the first session of this process or its pool. Calls need a
     session of Django's, so none can start before.
     """
     try:
-        return _look()
+        return _look_for_reason()
     except ProgrammingError:  # tables of another version, which forbid calls anyway
         return None
     except (OperationalError, InterfaceError) as why:
@@ -89,7 +89,7 @@ def look() -> str | None:
 def _ask_first() -> None:
     guard.ask_first = None  # the check has a session already
     try:
-        _look()
+        _look_for_reason()
     except ProgrammingError:
         pass
     except BaseException:
@@ -97,39 +97,39 @@ def _ask_first() -> None:
         raise
 
 
-def _look() -> str | None:
+def _look_for_reason() -> str | None:
     known, same = holding.read_mark()
     if not same:
         return guard.halt_reason()
     mark = present_mark()
     if mark is not None and known is not None and not is_same(mark, known):
-        return _hold(mark)
-    silent = _silence()
+        return _hold_or_log(mark)
+    silent = _seconds_silent()
     if silent is not None and 0 < settings.AWAY_SECONDS < silent:
-        waiting = holding.find_waiting(everything=False, nights=_nights(silent))
+        waiting = holding.find_waiting(everything=False, nights=_nights_in_silence(silent))
         if waiting.jobs:
-            return _held(Said(AWAY, span=_span(silent), waiting=waiting.sentence), mark)
+            return _hold_calls_because(Said(AWAY, span=_span_text(silent), waiting=waiting.sentence), mark)
     if mark != known:
         holding.note_mark(json.dumps(mark))
     return None
 
 
-def _hold(mark: Mark) -> str | None:
+def _hold_or_log(mark: Mark) -> str | None:
     waiting = holding.find_waiting()
     if waiting:
-        return _held(Said.join_parts("; ", [COPIED, Said(WAITING, waiting=waiting.sentence)]), mark)
+        return _hold_calls_because(Said.join_parts("; ", [COPIED, Said(WAITING, waiting=waiting.sentence)]), mark)
     alarms.MOVED_WITHOUT_MAIL.log(log, COPIED)
     holding.note_mark(json.dumps(mark))
     return None
 
 
-def _held(why: Said, mark: Mark | None) -> Said:
+def _hold_calls_because(why: Said, mark: Mark | None) -> Said:
     holding.hold_calls(why, json.dumps(mark))
     alarms.HELD_UNTIL_DECIDED.log(log, guard.HELD, why)
     return Said.join_parts(": ", [guard.HELD, why])
 
 
-def _silence() -> float | None:
+def _seconds_silent() -> float | None:
     """Return the seconds since the rows' last sign of life; None if there is none."""
     with connection.cursor() as cursor:
         cursor.execute(SILENT)
@@ -137,14 +137,14 @@ def _silence() -> float | None:
         return found
 
 
-def _nights(silent: float) -> list[int]:
+def _nights_in_silence(silent: float) -> list[int]:
     """Return the vendors whose night fell into the silence."""
     now = timezone.now()
     nights = ((vendor.pk, nightly.latest_due_run(vendor, now)) for vendor in Vendor.objects.all())
     return [pk for pk, night in nights if night and (now - night[1]).total_seconds() < silent]
 
 
-def _span(seconds: float) -> Said:
+def _span_text(seconds: float) -> Said:
     days, hours = divmod(round(seconds / 3600), 24)
     if days:
         return Said("%(days)s d %(hours)s h", days=days, hours=hours)

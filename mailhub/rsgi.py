@@ -103,7 +103,7 @@ class ApiHandler(WSGIHandler):
 
     def get_response(self, request: HttpRequest) -> Any:
         short = receipts.answer_fast(request)
-        return super().get_response(request) if short is None else _guarded(short, request.is_secure())
+        return super().get_response(request) if short is None else _add_security_headers(short, request.is_secure())
 
 
 class Listener:
@@ -125,47 +125,47 @@ class Listener:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the default of 1,024 is too low for the connections
         self._bodies = BodyGate(self._judge)
         self._loop, self._logins = loop, devices.login_paths()
-        self._gates = _gates(settings.WEB_THREADS)
+        self._gates = _make_gates(settings.WEB_THREADS)
         sys.setswitchinterval(SWITCH)
         if self._name:
             running_versions.keep_announcing(self._name)
         templates.breathe, templates.renderer = shares.give_way, shares.request_renderer
         for number in range(settings.WEB_THREADS):
-            threading.Thread(target=self._work, name=f"request-{number}", daemon=True).start()
+            threading.Thread(target=self._work_in_thread, name=f"request-{number}", daemon=True).start()
 
     async def __rsgi__(self, scope: Any, protocol: Any) -> None:
         log_ids.IDS.set({"request": _request_id(scope.headers)})  # of this task: granian's line has it too
         if scope.path in monitoring.ANSWERS:
-            await monitoring.answer(scope, protocol)
+            await monitoring.answer_monitor(scope, protocol)
             return
         try:
             if not self._serves(scope.path):
                 raise Problem("not-found", self._elsewhere)
-            environ, public = _environ(scope), scope.path.startswith(PUBLIC)
+            environ, public = _wsgi_environ(scope), scope.path.startswith(PUBLIC)
             environ[IDS] = log_ids.find_ids()
             most, held = PUBLIC_BODY if public else settings.DATA_UPLOAD_MAX_MEMORY_SIZE, NOTHING_HELD
-            size = _size(scope.headers)
+            size = _body_size(scope.headers)
             if not public and (size is None or size > LITTLE):
                 most, held = await self._bodies.admit_body(scope.path, environ, size)
             with held:
-                await self._answered(scope, protocol, environ, most)
+                await self._read_and_answer(scope, protocol, environ, most)
         except Problem as problem:
-            _tell(protocol, problem.make_response(), _environ(scope))
+            _send_answer(protocol, problem.make_response(), _wsgi_environ(scope))
 
-    async def _answered(self, scope: Any, protocol: Any, environ: Environ, most: int) -> None:
+    async def _read_and_answer(self, scope: Any, protocol: Any, environ: Environ, most: int) -> None:
         """Read the body and have a thread answer in its turn. Raises Problem."""
-        body, environ["CONTENT_LENGTH"] = await _read(scope.headers, protocol, most)
+        body, environ["CONTENT_LENGTH"] = await _read_request_body(scope.headers, protocol, most)
         environ["wsgi.input"] = body
-        who, kind = _whose(environ), self._kind(environ)
+        who, kind = _sponsor_of_request(environ), self._kind_of_request(environ)
         if kind == "hashing":
             who, kind = _who_logs_in(environ)
         try:
-            if not await self._in_turn(environ, protocol, who, kind):
-                await self._in_turn(environ, protocol, who, shares.DEAR)
+            if not await self._answer_in_turn(environ, protocol, who, kind):
+                await self._answer_in_turn(environ, protocol, who, shares.DEAR)
         except TooManyWait as busy:
             raise Problem("busy", str(busy), retry_after=5) from busy
 
-    def _kind(self, environ: Environ) -> str:
+    def _kind_of_request(self, environ: Environ) -> str:
         """Return the gate that a request passes before it gets a thread; '': none."""
         path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
         if method == "POST" and path in self._logins:
@@ -176,7 +176,7 @@ class Listener:
             return "file"
         return shares.DEAR if _is_dear(path, method, environ) else shares.CHEAP
 
-    async def _in_turn(self, environ: Environ, protocol: Any, who: Hashable, kind: str) -> bool:
+    async def _answer_in_turn(self, environ: Environ, protocol: Any, who: Hashable, kind: str) -> bool:
         """Answer the request in its turn. Returns False if it proved expensive and must restart. Raises TooManyWait."""
         async with AsyncExitStack() as turns:
             if kind:
@@ -188,20 +188,20 @@ class Listener:
             self._ready.put((environ, protocol, kind, done))
             large = await done
         if isinstance(large, LargeAnswer):
-            await _send(protocol, large)
+            await _send_file(protocol, large)
         return large is not AGAIN
 
-    def _work(self) -> None:
+    def _work_in_thread(self) -> None:
         while True:
             environ, protocol, kind, done = self._ready.get()
             answer: LargeAnswer | Again | None = None
             log_ids.IDS.set(environ.get(IDS, {}))
             try:
                 with shares.mark_answering(kind):
-                    answer = _answer(self._django, environ, protocol)
+                    answer = _answer_request(self._django, environ, protocol)
             except BaseException:  # on any error the thread continues and returns the turn
                 log.exception("%s %s", environ["REQUEST_METHOD"], environ["PATH_INFO"])
-                _tell(protocol, Problem("internal", "It is in the log.").make_response(), environ)
+                _send_answer(protocol, Problem("internal", "It is in the log.").make_response(), environ)
             finally:
                 self._loop.call_soon_threadsafe(done.set_result, answer)
 
@@ -212,7 +212,7 @@ def _request_id(headers: Any) -> str:
     return given if REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
 
 
-def _gates(threads: int) -> dict[str, Turns]:
+def _make_gates(threads: int) -> dict[str, Turns]:
     """Return the gates by kind. The threads themselves are the last gate; no sponsor gets all of them."""
     few, half = max(1, threads // 4), max(1, threads // 2)
     again = "try again in a moment."
@@ -226,7 +226,7 @@ def _gates(threads: int) -> dict[str, Turns]:
     }
 
 
-def _whose(environ: Environ) -> Hashable:
+def _sponsor_of_request(environ: Environ) -> Hashable:
     """Return the sponsor of a request, if this process has seen its key or session."""
     path = environ["PATH_INFO"]
     if (vendors := keys.find_reports(path)) is not None:
@@ -252,7 +252,7 @@ def _is_dear(path: str, method: str, environ: Environ) -> bool:
     return int(environ["CONTENT_LENGTH"] or 0) > DEAR_BODY or DRY_RUN.search(environ["QUERY_STRING"]) is not None
 
 
-def _environ(scope: Any) -> Environ:
+def _wsgi_environ(scope: Any) -> Environ:
     """Return the WSGI environment. Headers with underscores are dropped, as they could pose as those with hyphens."""
     server, _, port = scope.server.rpartition(":")
     environ = {
@@ -268,18 +268,18 @@ def _environ(scope: Any) -> Environ:
     }
     for name, value in scope.headers.items():
         if "_" not in name:
-            key = _key(name)
+            key = _environ_key(name)
             environ[key] = f"{environ[key]}{';' if name == 'cookie' else ','} {value}" if key in environ else value
     environ["CONTENT_TYPE"] = environ.get("HTTP_CONTENT_TYPE", "")
     return environ
 
 
 @lru_cache(maxsize=512)
-def _key(name: str) -> str:
+def _environ_key(name: str) -> str:
     return f"HTTP_{name.upper().replace('-', '_')}"
 
 
-def _size(headers: Any) -> int | None:
+def _body_size(headers: Any) -> int | None:
     """Return the body's size in bytes as its head says; None if it does not say."""
     length = headers.get("content-length")
     if length is None:
@@ -287,7 +287,7 @@ def _size(headers: Any) -> int | None:
     return int(length)
 
 
-async def _read(headers: Any, protocol: Any, most: int) -> tuple[BinaryIO, str]:
+async def _read_request_body(headers: Any, protocol: Any, most: int) -> tuple[BinaryIO, str]:
     """Return the body and its length. Raises Problem if it is larger than `most` or too slow."""
     length = headers.get("content-length")
     if length is None and "transfer-encoding" not in headers:
@@ -299,12 +299,12 @@ async def _read(headers: Any, protocol: Any, most: int) -> tuple[BinaryIO, str]:
             if length is not None and int(length) <= LITTLE:
                 whole = await protocol()
                 return io.BytesIO(whole), str(len(whole))
-            return await _spooled(protocol, limit, most)
+            return await _spool_body(protocol, limit, most)
     except TimeoutError:
         raise Problem("request-timeout", f"A body has {settings.BODY_SECONDS:g} seconds to arrive.") from None
 
 
-async def _spooled(protocol: Any, limit: asyncio.Timeout, most: int) -> tuple[BinaryIO, str]:
+async def _spool_body(protocol: Any, limit: asyncio.Timeout, most: int) -> tuple[BinaryIO, str]:
     """Read a large body, or one without a length. Its deadline grows with the bytes received (RATE)."""
     began, size = limit.when() or 0.0, 0
     spool: Any = SpooledTemporaryFile(max_size=LITTLE)  # noqa: SIM115 (Django reads it)
@@ -331,7 +331,7 @@ class LargeAnswer:
     response: Any  # Django's; it closes the file
 
 
-def _answer(django: WSGIHandler, environ: Environ, protocol: Any) -> LargeAnswer | Again | None:
+def _answer_request(django: WSGIHandler, environ: Environ, protocol: Any) -> LargeAnswer | Again | None:
     """Answer the request, unless it proves expensive."""
     try:
         return _answer_at_once(django, environ, protocol)
@@ -344,10 +344,10 @@ def _answer_at_once(django: WSGIHandler, environ: Environ, protocol: Any) -> Lar
     """Answer, or return the file for the event loop to send, so that a slow client occupies no thread."""
     begun: list[Any] = []
 
-    def begin(status: str, headers: list[tuple[str, str]], _: Any = None, /) -> Any:
+    def begin_response(status: str, headers: list[tuple[str, str]], _: Any = None, /) -> Any:
         begun.extend((int(status[:3]), headers))
 
-    response = django(environ, begin)
+    response = django(environ, begin_response)
     if getattr(response, "file_to_stream", None) and int(response.headers.get("Content-Length", 0)) > LARGE:
         return LargeAnswer(begun[0], begun[1], response)
     try:
@@ -357,7 +357,7 @@ def _answer_at_once(django: WSGIHandler, environ: Environ, protocol: Any) -> Lar
     return None
 
 
-async def _send(protocol: Any, large: LargeAnswer) -> None:
+async def _send_file(protocol: Any, large: LargeAnswer) -> None:
     """Send the file in pieces, each with its own deadline."""
     try:
         transport = protocol.response_stream(large.status, large.headers)
@@ -371,7 +371,7 @@ async def _send(protocol: Any, large: LargeAnswer) -> None:
 
 
 @lru_cache(maxsize=2)
-def _guards(secure: bool) -> list[tuple[str, str]]:
+def _security_headers(secure: bool) -> list[tuple[str, str]]:
     """Return the headers that Django's middleware adds to every answer. `secure`: for a request over TLS."""
     answer, request = HttpResponse(), cast(Any, SimpleNamespace(is_secure=lambda: secure))
     del answer.headers["Content-Type"]
@@ -380,16 +380,16 @@ def _guards(secure: bool) -> list[tuple[str, str]]:
     return list(answer.items())
 
 
-def _guarded(response: HttpResponse, secure: bool = False) -> HttpResponse:
+def _add_security_headers(response: HttpResponse, secure: bool = False) -> HttpResponse:
     """Add these headers to an answer that bypassed the middleware."""
-    for name, value in _guards(secure):
+    for name, value in _security_headers(secure):
         response.headers.setdefault(name, value)
     return response
 
 
-def _tell(protocol: Any, response: HttpResponse, environ: Environ) -> None:
+def _send_answer(protocol: Any, response: HttpResponse, environ: Environ) -> None:
     """Answer without Django's handler. `environ` shows, as Django reads it, if the request came by TLS."""
-    _guarded(response, WSGIRequest({**environ, "wsgi.input": io.BytesIO()}).is_secure())
+    _add_security_headers(response, WSGIRequest({**environ, "wsgi.input": io.BytesIO()}).is_secure())
     protocol.response_bytes(response.status_code, list(response.items()), response.content)
 
 

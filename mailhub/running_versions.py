@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import connection
 
 from campaigns.engine.failover import guard
-from mailhub.command import version
+from mailhub.command import program_version
 from vendors import redis_clients
 
 EVERY = 5.0  # seconds between two announcements
@@ -34,15 +34,15 @@ class RunningProcess(NamedTuple):
     program: ProgramVersion
 
 
-def own_version() -> ProgramVersion:
-    return ProgramVersion(version(), guard.newest_migrations())
+def version_of_this_process() -> ProgramVersion:
+    return ProgramVersion(program_version(), guard.newest_migrations())
 
 
 def keep_announcing(name: str) -> None:
     """Announce this process until it ends, in a thread. name: its role, or a worker's name with its host."""
     if "@" not in name:
         name = f"{name}@{socket.gethostname()}"
-    entry = f"{name} {os.getpid()}", own_version()._asdict()
+    entry = f"{name} {os.getpid()}", version_of_this_process()._asdict()
     threading.Thread(target=_announce_again, args=entry, name="announces-version", daemon=True).start()
 
 

@@ -50,7 +50,7 @@ class CompressedPages(GZipMiddleware):
         return response if request.path.startswith(API) else super().process_response(request, response)
 
 
-def collect() -> None:
+def collect_static() -> None:
     """Set STATIC_ROOT to a folder of all files. Raises nothing; without it pages use plain names."""
     home = settings.STATIC_FOLDER
     if home != settings.STATIC_ROOT:
@@ -59,7 +59,7 @@ def collect() -> None:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (home / "lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # web and API start together
-            folder = home / _version()
+            folder = home / _version_of_files()
             if not folder.exists():
                 _collect_into(folder)
     except OSError as why:
@@ -82,12 +82,12 @@ def _collect_into(folder: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _version() -> str:
+def _version_of_files() -> str:
     """Return a name for the current state of all files."""
-    return hashlib.blake2b("\n".join(sorted(_files())).encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b("\n".join(sorted(_describe_files())).encode(), digest_size=8).hexdigest()
 
 
-def _files() -> Iterator[str]:
+def _describe_files() -> Iterator[str]:
     for finder in get_finders():
         for path, storage in finder.list([]):
             about = Path(storage.path(path)).stat()

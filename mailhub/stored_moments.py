@@ -236,7 +236,7 @@ WHERE ran_at > clock_timestamp() + %(slack)s * interval '1 second'
 """
 
 
-def look(at_once: bool = False) -> int:
+def correct_moments(at_once: bool = False) -> int:
     """Correct times wrongly ahead, unless a process did so within the minute. Returns their number.
 
     `at_once`: ignore the minute, for a process that starts. Each correction is logged and stored as a MomentFound for
@@ -253,8 +253,8 @@ def look(at_once: bool = False) -> int:
         alarms.DATABASE_CLOCK_BACK.log(log, put_back)
         for moment in MOMENTS:
             if moment.waits:
-                _clamp(moment, put_back, f"greatest(clock_timestamp(), t.{moment.field} - %(back)s)", put_back)
-    return sum(_clamp(moment, moment.longest, moment.clamped) for moment in MOMENTS)
+                _clamp_moment(moment, put_back, f"greatest(clock_timestamp(), t.{moment.field} - %(back)s)", put_back)
+    return sum(_clamp_moment(moment, moment.longest, moment.clamped) for moment in MOMENTS)
 
 
 AHEAD = gettext_noop(
@@ -277,7 +277,7 @@ def found_lately() -> list[Said]:
     ]
 
 
-def _clamp(moment: StoredMoment, longest: timedelta, clamped: str, back: timedelta = ZERO) -> int:
+def _clamp_moment(moment: StoredMoment, longest: timedelta, clamped: str, back: timedelta = ZERO) -> int:
     model = apps.get_model(moment.model)
     params: dict[str, Any] = {"longest": max(longest, SLACK), "back": back}
     statement = CLAMP.format(

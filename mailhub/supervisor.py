@@ -65,7 +65,7 @@ class Supervisor:
         self._waiting: list[ProcessLine] = []
         self._signals: list[int] = []
 
-    def run(self, processes: dict[str, str]) -> int:
+    def run_until_signal(self, processes: dict[str, str]) -> int:
         """Run the processes (name: shell command) until a signal ends them. Returns 128 + the signal.
 
         SIGTERM, SIGINT (Ctrl-C), SIGHUP or a closed output end them; a second Ctrl-C kills them.
@@ -77,10 +77,10 @@ class Supervisor:
         lines = zip(processes.items(), get_colours(), strict=False)
         self._waiting = [ProcessLine(name, command, colour) for (name, command), colour in lines]
         try:
-            self._watch()
+            self._watch_children()
         finally:
             for child in self._running.values():
-                child.kill()
+                child.kill_session()
         return 128 + self._signals[0]
 
     def _start_due(self) -> None:
@@ -91,54 +91,54 @@ class Supervisor:
             child = Child(line)
             self._running[line.name] = child
             self._selector.register(child.output, selectors.EVENT_READ, child)
-            self._say(line, f"started, process {child.pid}")
+            self._say_line(line, f"started, process {child.process_id}")
 
-    def _watch(self) -> None:
+    def _watch_children(self) -> None:
         deadline = None
         while self._running or not self._signals:
             if deadline is None:
                 self._start_due()
             for key, _ in self._selector.select(LOOK_SECONDS):
-                self._show(key.data)
-            for child in [child for child in self._running.values() if child.ended()]:
-                self._bury(child, again=not self._signals)
+                self._show_output(key.data)
+            for child in [child for child in self._running.values() if child.has_ended()]:
+                self._bury_child(child, again=not self._signals)
             if deadline is None and self._signals:
                 deadline = time.monotonic() + STOP_SECONDS
                 for child in self._running.values():
-                    child.tell()
+                    child.send_sigterm()
             if deadline is not None and self._out_of_patience(deadline):
                 for child in self._running.values():
-                    child.kill()
+                    child.kill_session()
 
     def _out_of_patience(self, deadline: float) -> bool:
         return self._signals.count(signal.SIGINT) > 1 or time.monotonic() > deadline
 
-    def _show(self, child: "Child") -> None:
+    def _show_output(self, child: "Child") -> None:
         for line in child.lines():
-            self._say(child.line, line)
+            self._say_line(child.line, line)
         if child.mute and child.output in self._selector.get_map():
             self._selector.unregister(child.output)
 
-    def _bury(self, child: "Child", again: bool) -> None:
+    def _bury_child(self, child: "Child", again: bool) -> None:
         """Show its last output and its end, and kill its leftovers. `again`: it will be restarted."""
-        child.kill()
+        child.kill_session()
         child.mute = True  # a process that left its session may keep the pipe open
-        self._show(child)
+        self._show_output(child)
         child.output.close()
         code = child.process.wait()
         del self._running[child.line.name]
         said = f"ended with {code if code >= 0 else 128 - code}"  # as a shell reports it
         if not again:
-            self._say(child.line, said)
+            self._say_line(child.line, said)
             return
         pause = child.line.put_off(time.monotonic() - child.began)
         self._waiting.append(child.line)
         if child.line.ends >= AGAIN_AND_AGAIN:
             said = f"ends again and again, {child.line.ends} times in a row, now with {said.rpartition(' ')[2]}"
             self._tell(child.line.name, said)
-        self._say(child.line, f"{said}; it is started again in {pause:g} s")
+        self._say_line(child.line, f"{said}; it is started again in {pause:g} s")
 
-    def _say(self, of: ProcessLine, line: str) -> None:
+    def _say_line(self, of: ProcessLine, line: str) -> None:
         now = datetime.now()  # noqa: DTZ005 (for the person at this terminal)
         try:
             self._printer.write(Message("line", line, now, of.name, of.colour))
@@ -175,7 +175,7 @@ class Child:
         self._begun = b""
 
     @property
-    def pid(self) -> int:
+    def process_id(self) -> int:
         return self.process.pid
 
     def lines(self) -> list[str]:
@@ -187,17 +187,17 @@ class Child:
             whole.append(self._begun)
         return [line.decode(errors="replace") for line in whole]
 
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Return True if it has ended. It keeps its process id until wait(), so kill() cannot hit another process."""
-        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        return os.waitid(os.P_PID, self.process_id, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
-    def tell(self) -> None:
-        os.kill(self.pid, signal.SIGTERM)
+    def send_sigterm(self) -> None:
+        os.kill(self.process_id, signal.SIGTERM)
 
-    def kill(self) -> None:
+    def kill_session(self) -> None:
         """Kill it and all processes of its session."""
         with suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
+            os.killpg(self.process_id, signal.SIGKILL)
 
 
 def _end_with_parent() -> None:

@@ -52,12 +52,12 @@ class MigrationEffect(NamedTuple):
     no_way_back: str
 
     @property
-    def seconds(self) -> int:
+    def expected_seconds(self) -> int:
         return 0 if self.is_additive else max(1, ceil(sum(self.rows.values()) / ROWS_PER_SECOND))
 
     def __str__(self) -> str:
         concerned = ", ".join(f"{table} ({rows:,} rows)" for table, rows in self.rows.items() if rows)
-        what = "additive, mail goes on" if self.is_additive else f"calls stop for about {self.seconds:,} s"
+        what = "additive, mail goes on" if self.is_additive else f"calls stop for about {self.expected_seconds:,} s"
         return f"{self.name}: {what}{'; ' if concerned else ''}{concerned}"
 
 
@@ -101,9 +101,9 @@ def describe_effects(effects: list[MigrationEffect]) -> Iterator[str]:
     old = [one for one in effects if not one.is_declared]
     if old:
         last = f"{len(old)} migrations up to {old[-1].name}" if len(old) > 1 else old[0].name
-        yield f"{last}: not declared additive, calls stop for about {sum(one.seconds for one in old):,} s"
+        yield f"{last}: not declared additive, calls stop for about {sum(one.expected_seconds for one in old):,} s"
     yield from (str(one) for one in effects if one.is_declared)
-    if stopped := sum(one.seconds for one in effects):
+    if stopped := sum(one.expected_seconds for one in effects):
         yield (
             f"Calls stand still until the open ones have ended, and then for about {stopped:,} s; "
             "programs' work is accepted meanwhile. Then restart all processes"

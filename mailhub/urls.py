@@ -17,7 +17,7 @@ admin.site.site_header = admin.site.site_title = "mailhub"
 admin.site.index_title = gettext_lazy("Operations")
 admin.site.disable_action("delete_selected")  # rows are deleted one by one, on their pages
 
-handler500 = "mailhub.failed_pages.show"
+handler500 = "mailhub.failed_pages.show_failed_page"
 urlpatterns = [
     path("api/v1/", api.urls),  # first, since most requests are for the API
     path("unsubscribe/<str:token>", unsubscribe.unsubscribe_page),

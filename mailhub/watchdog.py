@@ -50,7 +50,7 @@ ON CONFLICT (task) DO UPDATE SET ran_at = clock_timestamp() WHERE r.ran_at < clo
 """
 
 
-def intervals() -> dict[str, float]:
+def task_intervals() -> dict[str, float]:
     """Return the tasks that beat starts by an interval, and the seconds after which each is late."""
     entries = installation.interval_entries()
     return {entry.task: PATIENCE * entry.every.total_seconds() for entry in entries if entry.every}
@@ -68,7 +68,7 @@ class Watchdog(bootsteps.StartStopStep):
     def start(self, worker: Any) -> None:
         self._over.clear()
         liveness.keep_showing(worker.hostname.partition("@")[0], settings.MAILHUB_HOME, full_name=worker.hostname)
-        threading.Thread(target=self._live, args=(worker.app,), name="watchdog", daemon=True).start()
+        threading.Thread(target=self._watch_tasks, args=(worker.app,), name="watchdog", daemon=True).start()
 
     def stop(self, worker: Any) -> None:
         self._over.set()
@@ -76,11 +76,11 @@ class Watchdog(bootsteps.StartStopStep):
     def terminate(self, worker: Any) -> None:
         self.stop(worker)
 
-    def _live(self, app: Celery) -> None:
+    def _watch_tasks(self, app: Celery) -> None:
         first = True
         while not self._over.is_set():
             try:
-                stored_moments.look(at_once=first)
+                stored_moments.correct_moments(at_once=first)
                 first = False
                 run_late(app, self._over)
             except Exception as why:  # usually PostgreSQL is unavailable; the next check is soon
@@ -92,7 +92,7 @@ class Watchdog(bootsteps.StartStopStep):
 
 def run_late(app: Celery, over: threading.Event) -> list[str]:
     """Run late tasks, one after the other. Returns their names. An error in one does not stop the others."""
-    tasks = intervals()
+    tasks = task_intervals()
     params: dict[str, Any] = {"tasks": list(tasks), "seconds": list(tasks.values()), "slack": stored_moments.SLACK}
     ran: list[str] = []
     with connection.cursor() as cursor:
@@ -129,4 +129,4 @@ def _note_run(task: Any = None, state: str | None = None, **_: Any) -> None:
         log.debug("%s is not noted: %s", task.name, why)
 
 
-_TASKS = frozenset(intervals())
+_TASKS = frozenset(task_intervals())

@@ -26,7 +26,7 @@ WORD = 3  # missed checks after which a worker's registration expires
 logger = logging.getLogger(__name__)
 
 
-def announce() -> None:
+def announce_queues() -> None:
     """Ask all workers to look for queues of new vendors now. Without the broker they find them at their next check."""
     from mailhub.celery import app
 
@@ -39,7 +39,7 @@ def announce() -> None:
 @control_command()
 def adopt_queues(state: Any, **_: Any) -> dict[str, Any]:
     """Look for queues of new vendors now. A remote control command."""
-    state.consumer.call_soon(adopt, state.consumer)
+    state.consumer.call_soon(adopt_queues_now, state.consumer)
     return {"ok": "looking"}
 
 
@@ -53,8 +53,8 @@ class Adoption(bootsteps.StartStopStep):
         self._timer: Any = None
 
     def start(self, consumer: Any) -> None:
-        consumer.call_soon(adopt, consumer)  # once it consumes: RabbitMQ would deliver messages too early
-        self._timer = consumer.timer.call_repeatedly(settings.QUEUE_LOOK_SECONDS, adopt, (consumer,))
+        consumer.call_soon(adopt_queues_now, consumer)  # once it consumes: RabbitMQ would deliver messages too early
+        self._timer = consumer.timer.call_repeatedly(settings.QUEUE_LOOK_SECONDS, adopt_queues_now, (consumer,))
 
     def stop(self, consumer: Any) -> None:
         if self._timer:
@@ -63,7 +63,7 @@ class Adoption(bootsteps.StartStopStep):
             redis_clients.unregister_worker(settings.REDIS_URL, consumer.hostname)
 
 
-def adopt(consumer: Any) -> None:
+def adopt_queues_now(consumer: Any) -> None:
     """Start reading each vendor's queue not yet read here, if that role belongs to this worker."""
     reads = consumer.app.amqp.queues.consume_from
     if VENDORS in reads:
@@ -71,10 +71,10 @@ def adopt(consumer: Any) -> None:
             if name not in reads:
                 queue = consumer.app.amqp.queues[name]  # declared as publishers declare it
                 consumer.add_task_queue(queue.name)
-    _tell(consumer)
+    _tell_registry(consumer)
 
 
-def _tell(consumer: Any) -> None:
+def _tell_registry(consumer: Any) -> None:
     reads = frozenset(consumer.app.amqp.queues.consume_from) - {VENDORS}
     slots = consumer.controller.concurrency or 1
     me = redis_clients.Worker(consumer.hostname, reads, slots, adapters.list_others())
@@ -84,7 +84,7 @@ def _tell(consumer: Any) -> None:
         logger.debug("Redis is not told which queues are read: %s", why)
 
 
-def names() -> list[str]:
+def queues_to_read() -> list[str]:
     """Return all queues that need a worker: the hub's, the webhooks', and the vendors'."""
     return [settings.CELERY_TASK_DEFAULT_QUEUE, WEBHOOKS, *(vendor.queue for vendor in Vendor.objects.only("slug"))]
 

@@ -16,10 +16,10 @@ warnings.filterwarnings(
     "ignore", message="No directory at"
 )  # without collectstatic WhiteNoise serves the apps' own files
 django.setup()
-import_module("mailhub.static_files").collect()  # before WhiteNoise looks for them
+import_module("mailhub.static_files").collect_static()  # before WhiteNoise looks for them
 application = get_wsgi_application()
 import_module(settings.ROOT_URLCONF)  # pages and API, which Django would otherwise load at the first request
-checks.refuse(checks.of_database())
+checks.refuse_on_error(checks.check_database())
 gc.collect()
 gc.freeze()  # objects created so far stay for good, so the collector can skip them
 gc.set_threshold(20_000, 20, 20)  # requests leave few cycles, so it may run rarely

@@ -13,7 +13,7 @@ def connected_to(url: str) -> Iterator[None]:
     params = connection.settings_dict
     before = dict(params)
     connection.close()
-    params.update(environment.database("ANOTHER_URL", url))
+    params.update(environment.database_settings("ANOTHER_URL", url))
     try:
         yield
     finally:

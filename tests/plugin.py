@@ -116,7 +116,7 @@ def _start() -> None:
     os.environ["STATIC_ROOT"] = str(home / "not-collected")  # that takes seconds at each start of a web server
     os.environ["TRANSACTION_IDLE_SECONDS"] = "0"  # never: a test is one long transaction
     try:
-        os.environ.update(embedded.ensure(durable=False))
+        os.environ.update(embedded.ensure_servers(durable=False))
     except embedded.EmbeddedError as why:
         raise pytest.UsageError(str(why)) from why
 
@@ -162,5 +162,5 @@ def _bury(home: Path) -> None:
 
 
 def _remove(home: Path) -> None:
-    embedded.reset(embedded.Home(home))
+    embedded.reset_servers(embedded.Home(home))
     shutil.rmtree(home, ignore_errors=True)

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 from django.db import connection
 
-from mailhub.embedded.process import demoted
+from mailhub.embedded.process import demoted_prefix
 from tests.waiting import exit_of, wait_until
 
 PROGRAM = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin")
@@ -32,7 +32,7 @@ def pooler(mode: str) -> Iterator[str]:
         f"auth_file = {folder}/users\nlogfile = {folder}/log\nserver_reset_query = DISCARD ALL\n"
     )
     assert PROGRAM is not None
-    process = subprocess.Popen([*demoted(folder, Path(PROGRAM)), PROGRAM, "-q", str(folder / "ini")])
+    process = subprocess.Popen([*demoted_prefix(folder, Path(PROGRAM)), PROGRAM, "-q", str(folder / "ini")])
     try:
         wait_until(lambda: _listens(folder / ".s.PGSQL.6432") or process.poll() is not None, "the pooler listens")
         assert process.poll() is None, (folder / "log").read_text()

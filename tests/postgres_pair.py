@@ -12,7 +12,7 @@ from urllib.parse import quote
 import psycopg
 
 from mailhub.embedded.binaries import postgres_programs
-from mailhub.embedded.process import demoted
+from mailhub.embedded.process import demoted_prefix
 from tests.plugin import folders
 from tests.ports import free_port
 from tests.tiers import demand_slow
@@ -43,7 +43,7 @@ class Server:
         return f"postgres://mailhub@/mailhub?host={quote(str(self.folder), safe='')}{port}"
 
     def run(self, program: str, *args: str) -> None:
-        command = [*demoted(self.folder, self.programs / program), str(self.programs / program), *args]
+        command = [*demoted_prefix(self.folder, self.programs / program), str(self.programs / program), *args]
         done = subprocess.run(command, capture_output=True, text=True, cwd=self.folder, timeout=DEADLINE)
         assert done.returncode == 0, done.stderr
 
@@ -53,7 +53,7 @@ class Server:
         program = self.programs / "postgres"
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                [*demoted(self.folder, program), str(program), *options], stdout=log, stderr=log, cwd=self.folder
+                [*demoted_prefix(self.folder, program), str(program), *options], stdout=log, stderr=log, cwd=self.folder
             )
         wait_until(self._answers, f"PostgreSQL answers: {(self.folder / 'log').read_text()[-500:]}")
 

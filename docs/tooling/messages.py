@@ -21,7 +21,7 @@ def main() -> None:
     from mailhub import model_texts
 
     admin.autodiscover()
-    FILE.write_text("".join(f"gettext_noop({text!r})\n" for text in sorted(model_texts.texts())))
+    FILE.write_text("".join(f"gettext_noop({text!r})\n" for text in sorted(model_texts.shown_texts())))
     try:
         Command().run_from_argv(["manage.py", "makemessages", *sys.argv[1:]])
     finally:

@@ -22,7 +22,10 @@ ADAPTER = ROOT / "vendors" / "adapters" / "base.py"
 CONTRACT = ROOT / "vendors" / "testing" / "subject.py"
 ENVIRONMENT = ROOT / "mailhub" / "settings.py"
 METRICS = ROOT / "mailhub" / "monitoring" / "metrics.py"
-DEFAULTING = {"text", "number", "days", "minutes", "choice", "listed", "zone"}
+DEFAULTING = {
+    *("text_setting", "number_setting", "days_setting", "minutes_setting", "choose_word", "list_setting"),
+    "time_zone_setting",
+}
 """The readers of mailhub.environment that take a default after the variable's name."""
 PLACE = re.compile(r"(<!-- table: (\w+)(?: (\w+))? -->\n).*?(<!-- end of table -->)", re.DOTALL)
 INDEX = DOCS / "decisions" / "README.md"
@@ -122,9 +125,9 @@ def _place(node: ast.Assign | ast.Call) -> tuple[int, int]:
 
 
 def _labels(kind: str, call: ast.Call) -> list[str]:
-    if kind == "gauge":
+    if kind == "vendor_gauge":
         return ["vendor"]
-    if kind in ("_gauge", "_histogram"):
+    if kind in ("_label_gauge", "_make_histogram"):
         return [_constant(call.args[2])]
     return [label for one in call.keywords if one.arg == "labels" for label in ast.literal_eval(one.value)]
 

@@ -34,7 +34,7 @@ def look_at_versions() -> Iterator[HealthVerdict]:
     found = [*checks.python_version(), *checks.json_only()]
     yield from map(judge_message, found)
     if not found:
-        yield all_well(f"mailhub {command.version()} on Python {sys.version.split()[0]}")
+        yield all_well(f"mailhub {command.program_version()} on Python {sys.version.split()[0]}")
 
 
 def judge_space(place: str, free: int, total: int) -> HealthVerdict:
@@ -51,7 +51,7 @@ def judge_space(place: str, free: int, total: int) -> HealthVerdict:
 
 def look_at_disks() -> Iterator[HealthVerdict]:
     """Check the space of the home, of temporary files, and of PostgreSQL's data if they are on this machine."""
-    for place in dict.fromkeys([_existing(settings.MAILHUB_HOME), Path(tempfile.gettempdir())]):
+    for place in dict.fromkeys([_nearest_existing(settings.MAILHUB_HOME), Path(tempfile.gettempdir())]):
         usage = shutil.disk_usage(place)
         yield judge_space(str(place), usage.free, usage.total)
 
@@ -67,7 +67,7 @@ def look_at_postgres_disk() -> Iterator[HealthVerdict]:
     yield judge_space(folder, usage.free, usage.total)
 
 
-def _existing(path: Path) -> Path:
+def _nearest_existing(path: Path) -> Path:
     return next(one for one in (path, *path.parents) if one.exists())
 
 

@@ -22,7 +22,7 @@ def look_at_queues() -> Iterator[HealthVerdict]:
     for sentence in late:
         yield error_of(sentence, "Start worker-vendors, or do what the sentence says")
     workers = redis_clients.registered_workers(settings.REDIS_URL)
-    unread = [name for name in worker_queues.names() if not redis_clients.workers_reading(name, workers)]
+    unread = [name for name in worker_queues.queues_to_read() if not redis_clients.workers_reading(name, workers)]
     if not workers:
         yield warning_of("no worker runs", "Start the Procfile's workers: manage.py up")
     elif unread:
@@ -56,7 +56,7 @@ def find_other_versions() -> Iterator[HealthVerdict]:
             f"sessions of another version, {name}: {count}",
             "Restart those processes; pg_stat_activity names their machines",
         )
-    own, callers = running_versions.own_version(), running_versions.read_callers()
+    own, callers = running_versions.version_of_this_process(), running_versions.read_callers()
     for process in running_versions.read_processes():
         if process.program != own:
             yield warning_of(_describe_other(process, own, callers), "Restart it")

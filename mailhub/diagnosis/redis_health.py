@@ -22,7 +22,7 @@ FULL = 0.8  # part of maxmemory
 LAG_SECONDS = 10
 
 
-def _ask(verb: Callable[[Any], Iterator[HealthVerdict]]) -> Iterator[HealthVerdict]:
+def _ask_redis(verb: Callable[[Any], Iterator[HealthVerdict]]) -> Iterator[HealthVerdict]:
     with redis_clients.make_client(settings.REDIS_URL, SECONDS) as client:
         yield from verb(client)
 
@@ -30,10 +30,10 @@ def _ask(verb: Callable[[Any], Iterator[HealthVerdict]]) -> Iterator[HealthVerdi
 def look_at_server() -> Iterator[HealthVerdict]:
     """Check that the throttle's Redis answers and takes writes, and its version."""
     redis_clients.try_to_write(settings.REDIS_URL, SECONDS)
-    yield from _ask(_version)
+    yield from _ask_redis(_check_redis_version)
 
 
-def _version(client: Any) -> Iterator[HealthVerdict]:
+def _check_redis_version(client: Any) -> Iterator[HealthVerdict]:
     known: Any = client.info("server")
     version = str(known["redis_version"])
     if tuple(map(int, version.split(".")[:2])) < OLDEST:
@@ -60,13 +60,13 @@ def look_at_persistence() -> Iterator[HealthVerdict]:
     found = list(durability.redis_weaknesses())
     for one in found:
         yield warning_of(one.sentence, one.remedy)
-    troubles = list(_ask(_last_writes))
+    troubles = list(_ask_redis(_check_last_writes))
     yield from troubles
     if not found and not troubles:
         yield all_well("Redis writes its data to disk")
 
 
-def _last_writes(client: Any) -> Iterator[HealthVerdict]:
+def _check_last_writes(client: Any) -> Iterator[HealthVerdict]:
     known: Any = client.info("persistence")
     for name in ("rdb_last_bgsave_status", "aof_last_bgrewrite_status", "aof_last_write_status"):
         if known.get(name, "ok") != "ok":
@@ -80,10 +80,10 @@ def _last_writes(client: Any) -> Iterator[HealthVerdict]:
 
 def look_at_memory() -> Iterator[HealthVerdict]:
     """Check the memory of Redis, and for dropped keys."""
-    yield from _ask(_memory)
+    yield from _ask_redis(_check_memory)
 
 
-def _memory(client: Any) -> Iterator[HealthVerdict]:
+def _check_memory(client: Any) -> Iterator[HealthVerdict]:
     memory: Any = client.info("memory")
     stats: Any = client.info("stats")
     used, most = memory["used_memory"], memory.get("maxmemory", 0)
@@ -106,10 +106,10 @@ def _memory(client: Any) -> Iterator[HealthVerdict]:
 
 def look_at_replication() -> Iterator[HealthVerdict]:
     """Check that Redis is not a replica, and the lag of its replicas."""
-    yield from _ask(_replication)
+    yield from _ask_redis(_check_replication)
 
 
-def _replication(client: Any) -> Iterator[HealthVerdict]:
+def _check_replication(client: Any) -> Iterator[HealthVerdict]:
     known: Any = client.info("replication")
     if known["role"] != "master":
         yield error_of(
@@ -132,10 +132,10 @@ def _replication(client: Any) -> Iterator[HealthVerdict]:
 
 def look_at_clock() -> Iterator[HealthVerdict]:
     """Compare Redis's clock with this machine's."""
-    yield from _ask(_clock)
+    yield from _ask_redis(_check_redis_clock)
 
 
-def _clock(client: Any) -> Iterator[HealthVerdict]:
+def _check_redis_clock(client: Any) -> Iterator[HealthVerdict]:
     client.ping()  # connects
     began, steady = time.time(), time.monotonic()
     seconds, micros = client.time()
@@ -146,10 +146,10 @@ def _clock(client: Any) -> Iterator[HealthVerdict]:
 def skip_while_away(look: Callable[[], Iterable[HealthVerdict]]) -> Callable[[], Iterator[HealthVerdict]]:
     """Return the check without its errors, for pages that report an unavailable Redis elsewhere."""
 
-    def _look() -> Iterator[HealthVerdict]:
+    def _look_or_skip() -> Iterator[HealthVerdict]:
         try:
             yield from look()
         except Exception as error:  # it is away, or hides its state from this user
             log.info("Redis does not tell its state: %s", error)
 
-    return _look
+    return _look_or_skip

@@ -69,7 +69,7 @@ def examine_installation(checks: Iterable[InstallationCheck], seconds: float = S
         found = _run_in_time(check, seconds)
         if found is None:
             away |= check.needs
-            found = [_hanging(seconds)]
+            found = [_hanging_verdict(seconds)]
         elif check.name in SERVERS and any(one.level is VerdictLevel.ERROR for one in found):
             away.add(check.name)
         for one in found:
@@ -80,31 +80,31 @@ def _run_in_time(check: InstallationCheck, seconds: float) -> list[HealthVerdict
     """Run the check in a thread of its own, with its own session; None if it hangs."""
     answer: SimpleQueue[list[HealthVerdict]] = SimpleQueue()
 
-    def run() -> None:
+    def run_check() -> None:
         try:
             if DATABASE in check.needs:
                 postgres.bound_statements(STATEMENT * seconds)
             answer.put(list(check.look()))
         except Exception as error:  # a server's client may raise anything
-            answer.put([_unanswered(check, error)])
+            answer.put([_unanswered_verdict(check, error)])
         finally:
             connection.close()
 
-    Thread(target=run, name=f"doctor {check.name}", daemon=True).start()
+    Thread(target=run_check, name=f"doctor {check.name}", daemon=True).start()
     try:
         return answer.get(timeout=seconds)
     except Empty:
         return None
 
 
-def _hanging(seconds: float) -> HealthVerdict:
+def _hanging_verdict(seconds: float) -> HealthVerdict:
     return error_of(
         f"no answer within {seconds:g} s",
         "Look whether that server hangs, or ask again with --seconds",
     )
 
 
-def _unanswered(check: InstallationCheck, error: Exception) -> HealthVerdict:
+def _unanswered_verdict(check: InstallationCheck, error: Exception) -> HealthVerdict:
     sentence = next(iter(str(error).splitlines()), "") or type(error).__name__
     if check.name in SERVERS:
         remedy = "Start it, or mend its address and log-in in the environment"

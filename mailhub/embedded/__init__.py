@@ -5,6 +5,15 @@ started them. They are the same programs as in production, so there is one SQL d
 """
 
 from mailhub.embedded.data_dir import EmbeddedError, Home
-from mailhub.embedded.servers import State, ensure, rebuild_redis, reset, status, stop
+from mailhub.embedded.servers import State, ensure_servers, rebuild_redis, reset_servers, server_states, stop_servers
 
-__all__ = ["EmbeddedError", "Home", "State", "ensure", "rebuild_redis", "reset", "status", "stop"]
+__all__ = [
+    "EmbeddedError",
+    "Home",
+    "State",
+    "ensure_servers",
+    "rebuild_redis",
+    "reset_servers",
+    "server_states",
+    "stop_servers",
+]

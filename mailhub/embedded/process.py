@@ -11,13 +11,13 @@ import subprocess
 import time
 from pathlib import Path
 
-from mailhub.embedded.data_dir import EmbeddedError, private
+from mailhub.embedded.data_dir import EmbeddedError, open_private
 
 # Another user id inside the namespace, while the files stay root's: no user is added, no file changes its owner.
 OWN_NAMESPACE = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
 
 
-def demoted(home: Path, program: Path) -> list[str]:
+def demoted_prefix(home: Path, program: Path) -> list[str]:
     """Return the command prefix that runs the program as a user other than root; [] for an ordinary user.
 
     If user namespaces are forbidden (many containers), the home is given to the user nobody.
@@ -26,26 +26,26 @@ def demoted(home: Path, program: Path) -> list[str]:
         return []
     owner = home.stat()
     if owner.st_uid == 0:
-        if _runs(OWN_NAMESPACE, program):
+        if _does_run(OWN_NAMESPACE, program):
             return OWN_NAMESPACE
         nobody = pwd.getpwnam("nobody")
         os.chown(home, nobody.pw_uid, nobody.pw_gid)
         owner = home.stat()
-    for prefix in _as_user(owner.st_uid, owner.st_gid):
-        if _runs(prefix, program):
+    for prefix in _prefixes_for_user(owner.st_uid, owner.st_gid):
+        if _does_run(prefix, program):
             return prefix
     raise EmbeddedError(
         f"Root cannot run {program} as another user here: run as an ordinary user, or set DATABASE_URL and REDIS_URL"
     )
 
 
-def _as_user(uid: int, gid: int) -> list[list[str]]:
+def _prefixes_for_user(uid: int, gid: int) -> list[list[str]]:
     plain = ["setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups"]
     # With this capability the user can reach programs and data in folders closed to it, such as /root.
     return [[*plain, "--inh-caps=+dac_override", "--ambient-caps=+dac_override"], plain]
 
 
-def _runs(prefix: list[str], program: Path) -> bool:
+def _does_run(prefix: list[str], program: Path) -> bool:
     try:
         return subprocess.run([*prefix, program, "--version"], capture_output=True, timeout=60).returncode == 0
     except (OSError, subprocess.SubprocessError):
@@ -70,7 +70,7 @@ class Daemon:
         self.lock = home / f"{name}.lock"
         self.log = home / f"{name}.log"
 
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Return True if the server, or a child it left behind, is running."""
         try:
             with self.lock.open() as handle:
@@ -81,17 +81,17 @@ class Daemon:
             return True
         return False
 
-    def pid(self) -> int | None:
+    def process_id(self) -> int | None:
         """Return the server's process id if it is alive."""
-        if not self.alive():
+        if not self.is_alive():
             return None
         text = self.lock.read_text().strip()
         return int(text) if text.isdigit() else None
 
-    def start(self, command: list[str], folder: Path) -> None:
+    def start_server(self, command: list[str], folder: Path) -> None:
         """Start the command in the folder. The caller holds the home's lock and has checked alive()."""
         keep = {k: v for k, v in os.environ.items() if k in ("PATH", "LD_LIBRARY_PATH")}
-        with open(self.lock, "w", opener=private) as held, open(self.log, "ab", opener=private) as log:
+        with open(self.lock, "w", opener=open_private) as held, open(self.log, "ab", opener=open_private) as log:
             fcntl.flock(held, fcntl.LOCK_EX)
             subprocess.run(
                 ["/bin/sh", "-c", DETACH, str(self.lock), *command],
@@ -106,12 +106,12 @@ class Daemon:
                 check=True,
             )
 
-    def stop(self, fast: signal.Signals) -> bool:
+    def stop_server(self, fast: signal.Signals) -> bool:
         """Stop the server by the signal, or by SIGKILL if it does not end. Returns False if none was running."""
-        if not self.alive():
+        if not self.is_alive():
             return False
         for number, seconds in ((fast, FAST_STOP_SECONDS), (signal.SIGKILL, KILL_SECONDS)):
-            self._signal(number)
+            self._send_signal(number)
             if self._ended_within(seconds):
                 return True
         raise EmbeddedError(f"{self.name} does not end; its log is {self.log}")
@@ -122,8 +122,8 @@ class Daemon:
             log.seek(max(0, self.log.stat().st_size - 2000))
             return "\n".join(log.read().decode(errors="replace").splitlines()[-6:])
 
-    def _signal(self, number: signal.Signals) -> None:
-        pid = self.pid()
+    def _send_signal(self, number: signal.Signals) -> None:
+        pid = self.process_id()
         try:
             if pid is not None:
                 os.kill(pid, number)
@@ -134,7 +134,7 @@ class Daemon:
 
     def _ended_within(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
-        while self.alive():
+        while self.is_alive():
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.02)

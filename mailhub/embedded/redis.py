@@ -8,7 +8,7 @@ from urllib.parse import quote
 from mailhub.embedded import redis_data
 from mailhub.embedded.binaries import redis_program
 from mailhub.embedded.data_dir import Home
-from mailhub.embedded.process import demoted
+from mailhub.embedded.process import demoted_prefix
 from mailhub.embedded.redis_data import RedisVersion
 
 ANSWER_SECONDS = 10
@@ -44,17 +44,17 @@ class Redis:
         return answer != b"" and not answer.startswith(b"-LOADING")
 
     def socket(self) -> Path:
-        return self.home.sockets() / "redis.sock"
+        return self.home.socket_dir() / "redis.sock"
 
     def prepare(self, durable: bool) -> None:
         """Create the data folder, record the program that opens it, and remove a socket that a crash left."""
-        self.home.folder("redis")
+        self.home.private_folder("redis")
         self.socket().unlink(missing_ok=True)
-        redis_data.set_mark(self.data, self._program()[1])
+        redis_data.set_mark(self.data, self._find_program()[1])
 
     def command(self, durable: bool) -> list[str]:
         """Return the server's command line. durable=False, for tests: a restart loses everything."""
-        server, _ = self._program()
+        server, _ = self._find_program()
         options = {
             "port": "0",
             "unixsocket": str(self.socket()),
@@ -66,7 +66,7 @@ class Redis:
             "maxmemory-policy": "noeviction",  # an evicted window would let the throttle grant twice
         }
         arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
-        return [*demoted(self.home.path, server), str(server), *arguments]
+        return [*demoted_prefix(self.home.path, server), str(server), *arguments]
 
-    def _program(self) -> tuple[Path, RedisVersion]:
+    def _find_program(self) -> tuple[Path, RedisVersion]:
         return redis_program(self.data if self.data.exists() else None)

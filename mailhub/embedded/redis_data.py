@@ -26,16 +26,16 @@ class RedisVersion(NamedTuple):
     def __str__(self) -> str:
         return f"{self.product.capitalize()} {self.major}.{self.minor}"
 
-    def opens(self, data: Path) -> bool:
+    def can_open(self, data: Path) -> bool:
         """Return True if this server may open the data: of its own product and not newer, or in a readable format."""
-        made_by = mark(data)
+        made_by = read_program_mark(data)
         if made_by and made_by.product == self.product:
             return made_by <= self
         if made_by and self.product == "redis":
             return False  # a Valkey may have written what no Redis knows
-        return self._reads(*_format(data))
+        return self._can_read_format(*_newest_format(data))
 
-    def _reads(self, product: str, number: int) -> bool:
+    def _can_read_format(self, product: str, number: int) -> bool:
         if product == "valkey":
             return self.product == "valkey" and self.major >= 9
         if self.product == "valkey":
@@ -43,7 +43,7 @@ class RedisVersion(NamedTuple):
         return number <= next(newest for version, newest in FORMATS if (self.major, self.minor) >= version)
 
 
-def mark(data: Path) -> RedisVersion | None:
+def read_program_mark(data: Path) -> RedisVersion | None:
     """Return the program that opened the data last; None without a mark."""
     try:
         product, major, minor = (data / MARK).read_text().split()
@@ -61,9 +61,9 @@ def set_mark(data: Path, program: RedisVersion) -> None:
 
 def written_by(data: Path) -> str:
     """Return the program that wrote the data, for a sentence."""
-    if found := mark(data):
+    if found := read_program_mark(data):
         return str(found)
-    product, number = _format(data)
+    product, number = _newest_format(data)
     return f"a {product.capitalize()} whose format is {number}"
 
 
@@ -76,12 +76,12 @@ def put_aside(data: Path) -> Path | None:
     return aside
 
 
-def asides(data: Path) -> list[Path]:
+def folders_put_aside(data: Path) -> list[Path]:
     """Return the folders put aside earlier."""
     return sorted(data.parent.glob(f"{data.name}.aside-*"))
 
 
-def _format(data: Path) -> tuple[str, int]:
+def _newest_format(data: Path) -> tuple[str, int]:
     """Return product and number of the newest format among the loaded snapshots; ("redis", 0) if there are none."""
     found = [("redis", 0)]
     for path in [*data.glob("appendonlydir/*.rdb"), data / "appendonly.aof"]:

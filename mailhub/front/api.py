@@ -53,10 +53,10 @@ class Api(NinjaAPI):
     def get_openapi_schema(self, **options: Any) -> OpenAPISchema:
         asked = repr(options)
         if asked not in self._schemas:
-            self._schemas[asked] = self._described(super().get_openapi_schema(**options))
+            self._schemas[asked] = self._describe_schema(super().get_openapi_schema(**options))
         return self._schemas[asked]
 
-    def _described(self, schema: OpenAPISchema) -> OpenAPISchema:
+    def _describe_schema(self, schema: OpenAPISchema) -> OpenAPISchema:
         for model in (SendRequest, ReceiptsIn, WebhookIn, SuppressionsIn, AddressesIn, LimitsIn, TemplateIn, FindIn):
             body = model.model_json_schema(ref_template="#/components/schemas/{model}")
             schema["components"]["schemas"] |= body.pop("$defs", {}) | {model.__name__: body}
@@ -105,5 +105,5 @@ for part in (
     topics,
 ):  # paths are matched in this order, so the most frequent come first
     api.add_router("", part.router)
-notifier.check = broker_check.check
+notifier.check = broker_check.check_broker
 query_rules.document = lambda: api.get_openapi_schema(path_prefix="/api/v1/")

@@ -18,17 +18,17 @@ _RABBITMQ = ("read_timeout", "write_timeout")
 
 
 @cache
-def _broker(url: str, patience: float, process: int, thread: int) -> Any:
+def _broker_connection(url: str, patience: float, process: int, thread: int) -> Any:
     """Return a connection for each thread; RabbitMQ's cannot be shared."""
     times = dict.fromkeys(_RABBITMQ if is_rabbitmq(url) else _REDIS, patience)
     return connect_to(url, patience, **times, max_retries=1)
 
 
-def check() -> None:
+def check_broker() -> None:
     """Raise Problem if the broker does not answer. Skipped if it is the Redis that just returned the health."""
     if celery_url(settings.REDIS_URL) == celery_url(settings.BROKER_URL):
         return
-    broker = _broker(settings.BROKER_URL, settings.STORE_PATIENCE, os.getpid(), threading.get_ident())
+    broker = _broker_connection(settings.BROKER_URL, settings.STORE_PATIENCE, os.getpid(), threading.get_ident())
     try:
         if is_rabbitmq(settings.BROKER_URL):
             broker.ensure_connection(max_retries=1, timeout=settings.STORE_PATIENCE)

@@ -60,7 +60,7 @@ class UnitPlace:
     senders: int = 2
 
     @property
-    def writable(self) -> str:
+    def writable_lines(self) -> str:
         """Return the lines that let a service write its home."""
         if PurePosixPath(self.home).parent == PurePosixPath("/var/lib"):
             return f"StateDirectory={PurePosixPath(self.home).name}\nStateDirectoryMode=0700\n"
@@ -70,7 +70,7 @@ class UnitPlace:
 def make_units(processes: dict[str, str], place: UnitPlace) -> dict[str, str]:
     """Return the texts of all files by name. `processes`: those of the Procfile."""
     units = {_file_name(name): _make_service(name, place) for name in processes}
-    wanted = " ".join(unit for name in processes for unit in _instances(name, place))
+    wanted = " ".join(unit for name in processes for unit in _unit_instances(name, place))
     return {
         TARGET: f"[Unit]\nDescription=mailhub\nWants={wanted}\n\n[Install]\nWantedBy=multi-user.target\n",
         **units,
@@ -88,7 +88,7 @@ def _file_name(name: str) -> str:
     return f"mailhub-{name}{'@' if name == NUMBERED else ''}.service"
 
 
-def _instances(name: str, place: UnitPlace) -> list[str]:
+def _unit_instances(name: str, place: UnitPlace) -> list[str]:
     if name != NUMBERED:
         return [_file_name(name)]
     return [f"mailhub-{name}@{number}.service" for number in range(1, place.senders + 1)]
@@ -101,7 +101,7 @@ def _make_service(name: str, place: UnitPlace) -> str:
         "Wants=network-online.target\n"
         "After=network-online.target postgresql.service redis-server.service valkey-server.service\n"
         "StartLimitIntervalSec=0\n\n"
-        f"[Service]\nType=exec\n{_common(place)}{number}"
+        f"[Service]\nType=exec\n{_common_lines(place)}{number}"
         f"ExecStart={place.program} run {name}\n"
         "Restart=always\nRestartSec=2\n"
         f"KillMode=mixed\nTimeoutStopSec={STOP_SECONDS}\n"
@@ -113,13 +113,13 @@ def _make_migration(place: UnitPlace) -> str:
     return (
         "[Unit]\nDescription=mailhub: tables of this version\n"
         "After=network-online.target postgresql.service\n\n"
-        f"[Service]\nType=oneshot\n{_common(place)}"
+        f"[Service]\nType=oneshot\n{_common_lines(place)}"
         f"ExecStart={place.program} migrate --wait\nTimeoutStartSec=infinity\n{HARDENING}"
     )
 
 
-def _common(place: UnitPlace) -> str:
+def _common_lines(place: UnitPlace) -> str:
     return (
         f"User={place.user}\nGroup={place.user}\nEnvironment=PYTHONUNBUFFERED=1 MAILHUB_HOME={place.home}\n"
-        f"EnvironmentFile={place.environment}\n{place.writable}"
+        f"EnvironmentFile={place.environment}\n{place.writable_lines}"
     )

@@ -57,43 +57,43 @@ class BoundedQuestion(Generic[AnswerT]):
         now = time.monotonic()
         if self._answer is None or now > self._again_at:
             self._answer, self._again_at = asyncio.get_running_loop().create_future(), now + ABANDONED
-            threading.Thread(target=self._run, args=(self._answer,), name="monitoring", daemon=True).start()
+            threading.Thread(target=self._run_question, args=(self._answer,), name="monitoring", daemon=True).start()
         asked = self._answer
         await asyncio.wait([asked], timeout=self._patience)
         return asked.result() if asked.done() else None
 
-    def _run(self, answer: "asyncio.Future[AnswerT | None]") -> None:
+    def _run_question(self, answer: "asyncio.Future[AnswerT | None]") -> None:
         found = None
         try:
             found = self._ask()
         except Exception as why:  # a server's client may raise anything
             log.info("monitoring: %s: %s", type(why).__name__, why)
         with suppress(RuntimeError):  # the loop has ended
-            answer.get_loop().call_soon_threadsafe(self._set, answer, found)
+            answer.get_loop().call_soon_threadsafe(self._set_answer, answer, found)
 
-    def _set(self, answer: "asyncio.Future[AnswerT | None]", found: AnswerT | None) -> None:
+    def _set_answer(self, answer: "asyncio.Future[AnswerT | None]", found: AnswerT | None) -> None:
         answer.set_result(found)
         if answer is self._answer:
             self._again_at = time.monotonic() + self._fresh
 
 
-_scrape = BoundedQuestion(metrics.text, SCRAPE_PATIENCE, SCRAPE_FRESH)
+_scrape = BoundedQuestion(metrics.metrics_text, SCRAPE_PATIENCE, SCRAPE_FRESH)
 _parts = {parts: BoundedQuestion(check, PATIENCE) for parts, check in probes.CHECKS.items()}
 _prices = BoundedQuestion(registry.list_troubles, PATIENCE, SELDOM)
 _silent = BoundedQuestion(probes.list_silent, PATIENCE)
 
 
-async def _livez(query: str, headers: Any) -> MonitorAnswer:
+async def _answer_livez(query: str, headers: Any) -> MonitorAnswer:
     """Answer that the event loop runs. It checks nothing else, because a restart would not bring back a lost server."""
     return MonitorAnswer(HTTPStatus.OK, TEXT, b"ok\n")
 
 
-async def _readyz(query: str, headers: Any) -> MonitorAnswer:
+async def _answer_readyz(query: str, headers: Any) -> MonitorAnswer:
     """Answer with each part and its fault. Parts named by ?exclude= are shown but do not count; nor does `told`."""
     left_out = {part for value in parse_qs(query).get("exclude", []) for part in value.split(",")}
     if unknown := left_out.difference(probes.PARTS):
         there = ", ".join(probes.PARTS)
-        return _json(
+        return _json_answer(
             HTTPStatus.BAD_REQUEST, {"detail": f"no such part: {', '.join(sorted(unknown))} (there are {there})"}
         )
     # ?exclude=beat asks if requests are accepted; held calls wait for a person, who needs the pages
@@ -112,14 +112,14 @@ async def _readyz(query: str, headers: Any) -> MonitorAnswer:
     facts: dict[str, Any] = {"ready": ready, "parts": shown}
     if sentences := [*(silent or ()), *(prices or ())]:
         facts["told"] = sentences
-    return _json(HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE, facts)
+    return _json_answer(HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE, facts)
 
 
-def _json(status: HTTPStatus, facts: dict[str, Any]) -> MonitorAnswer:
+def _json_answer(status: HTTPStatus, facts: dict[str, Any]) -> MonitorAnswer:
     return MonitorAnswer(status, JSON, json.dumps(facts, indent=1).encode() + b"\n")
 
 
-async def _metrics(query: str, headers: Any) -> MonitorAnswer:
+async def _answer_metrics(query: str, headers: Any) -> MonitorAnswer:
     """Answer with the metrics, for holders of METRICS_TOKEN: they reveal the vendors and the amount of mail."""
     if not settings.METRICS_TOKEN:
         return MonitorAnswer(HTTPStatus.NOT_FOUND, TEXT, b"Set METRICS_TOKEN to have metrics.\n")
@@ -133,13 +133,13 @@ async def _metrics(query: str, headers: Any) -> MonitorAnswer:
 
 
 ANSWERS: dict[str, Callable[[str, Any], Awaitable[MonitorAnswer]]] = {
-    "/livez": _livez,
-    "/readyz": _readyz,
-    "/metrics": _metrics,
+    "/livez": _answer_livez,
+    "/readyz": _answer_readyz,
+    "/metrics": _answer_metrics,
 }
 
 
-async def answer(scope: Any, protocol: Any) -> None:
+async def answer_monitor(scope: Any, protocol: Any) -> None:
     """Answer a request for one of the paths of ANSWERS. scope and protocol: RSGI's."""
     if scope.method in ("GET", "HEAD"):
         status, kind, body = await ANSWERS[scope.path](scope.query_string, scope.headers)

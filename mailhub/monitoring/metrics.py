@@ -63,7 +63,7 @@ UNION ALL SELECT state, count(*) FROM (
 """
 
 
-def text() -> bytes:
+def metrics_text() -> bytes:
     """Return all metrics in Prometheus's text format."""
     registry = CollectorRegistry()
     registry.register(_Scrape())
@@ -82,8 +82,8 @@ class _Scrape:
         )
         windows: list[_Windows] = []
         try:
-            windows = _windows()
-            of_rows = list(_of_rows())
+            windows = _read_windows()
+            of_rows = list(_metrics_of_rows())
         except (DatabaseError, InterfaceError):
             up.add_metric(["database"], 0)
         else:
@@ -92,7 +92,7 @@ class _Scrape:
         finally:
             connection.close()
         try:
-            of_redis = list(_of_redis(windows))
+            of_redis = list(_metrics_of_redis(windows))
         except (ThrottleUnreachable, redis_clients.WorkerRegistryUnreachable):
             up.add_metric(["redis"], 0)
         else:
@@ -111,60 +111,64 @@ class _ByVendor:
     def label(self, vendor: int) -> str:
         return self._labels.get(vendor, OTHERS)
 
-    def gauge(self, name: str, about: str, values: Iterable[tuple[int, float]], *, largest: bool = False) -> Metric:
+    def vendor_gauge(
+        self, name: str, about: str, values: Iterable[tuple[int, float]], *, largest: bool = False
+    ) -> Metric:
         """Return a gauge. largest: vendors with the same label show their largest value instead of the sum."""
         found: dict[str, float] = defaultdict(float)
         for vendor, value in values:
             label = self.label(vendor)
             found[label] = max(found[label], value) if largest else found[label] + value
-        return _gauge(name, about, "vendor", found)
+        return _label_gauge(name, about, "vendor", found)
 
 
-def _gauge(name: str, about: str, label: str, values: dict[str, float]) -> Metric:
+def _label_gauge(name: str, about: str, label: str, values: dict[str, float]) -> Metric:
     family = GaugeMetricFamily(name, about, labels=[label])
     for one, value in values.items():
         family.add_metric([one], value)
     return family
 
 
-def _of_rows() -> Iterator[Metric]:
+def _metrics_of_rows() -> Iterator[Metric]:
     found = streams.streams_of_vendors()
     by = _ByVendor({one.vendor_id: one.slug for one in found})
-    yield by.gauge("mailhub_streams", "Jobs being sent.", ((one.vendor_id, one.running) for one in found))
-    yield by.gauge(
+    yield by.vendor_gauge("mailhub_streams", "Jobs being sent.", ((one.vendor_id, one.running) for one in found))
+    yield by.vendor_gauge(
         "mailhub_jobs_waiting",
         "Sendable jobs not begun; the oldest 100 of each kind count.",
         ((one.vendor_id, one.waiting) for one in found),
     )
-    yield by.gauge(
+    yield by.vendor_gauge(
         "mailhub_jobs_waiting_oldest_seconds",
         "Longest wait of these.",
         ((one.vendor_id, one.oldest) for one in found),
         largest=True,
     )
-    yield by.gauge(
+    yield by.vendor_gauge(
         "mailhub_jobs_late",
         f"Those not begun within {streams.LATE:g} seconds: raise an alarm.",
         ((one.vendor_id, one.late) for one in found),
     )
     there = queues.queues_of_vendors([one.vendor_id for one in found], timezone.now())
-    yield from _of_queues(by, there)
-    yield from _conditions(by, there)
-    yield _outcomes(by)
-    yield by.gauge("mailhub_messages_suppressed", "Suppressed messages of jobs since midnight.", _suppressed())
-    yield from _counted()
-    yield _inbound()
-    yield from _answers()
-    yield _reports(by)
-    yield _causes(by)
+    yield from _metrics_of_queues(by, there)
+    yield from _condition_metrics(by, there)
+    yield _outcome_metric(by)
+    yield by.vendor_gauge(
+        "mailhub_messages_suppressed", "Suppressed messages of jobs since midnight.", _count_suppressed()
+    )
+    yield from _counted_metrics()
+    yield _inbound_metric()
+    yield from _answer_metrics_of_inbox()
+    yield _report_metric(by)
+    yield _cause_metric(by)
     waits = deferrals.count_waits()
     about = "Receiving domains that wait at the vendor, or have accepted nothing since."
-    yield by.gauge("mailhub_receivers_waiting", about, ((vendor, number) for vendor, number, _ in waits))
+    yield by.vendor_gauge("mailhub_receivers_waiting", about, ((vendor, number) for vendor, number, _ in waits))
     about = "Seconds for which the first of these has accepted nothing; 0: none waits."
     seconds = [*((one.vendor_id, 0.0) for one in found), *((vendor, lasts) for vendor, _, lasts in waits)]
-    yield by.gauge("mailhub_receivers_waiting_seconds", about, seconds, largest=True)
+    yield by.vendor_gauge("mailhub_receivers_waiting_seconds", about, seconds, largest=True)
     about = "Reports that came before their letters were known by the vendor's id: at 10,000 further ones are not kept."
-    yield by.gauge("mailhub_reports_waiting", about, _reports_waiting())
+    yield by.vendor_gauge("mailhub_reports_waiting", about, _reports_waiting())
     yield GaugeMetricFamily(
         "mailhub_halted",
         "1: no call may start at any vendor; the admin's first page says why.",
@@ -178,7 +182,7 @@ def _of_rows() -> Iterator[Metric]:
         yield GaugeMetricFamily("mailhub_audit_timestamp_seconds", "Time of that audit.", last[0].timestamp())
 
 
-def _of_queues(by: _ByVendor, there: dict[int, VendorQueue]) -> Iterator[Metric]:
+def _metrics_of_queues(by: _ByVendor, there: dict[int, VendorQueue]) -> Iterator[Metric]:
     waiting = GaugeMetricFamily(
         "mailhub_messages_waiting",
         "Uncalled: queued for the window, put_off by the vendor, stopped by a pause or limit 0, or for the night.",
@@ -195,14 +199,14 @@ def _of_queues(by: _ByVendor, there: dict[int, VendorQueue]) -> Iterator[Metric]
     for labels, count in sums.items():
         waiting.add_metric(labels, count)
     yield waiting
-    yield by.gauge(
+    yield by.vendor_gauge(
         "mailhub_jobs_held",
         "Jobs held by a paused vendor or credential, or a limit of 0: perhaps forgotten.",
         ((vendor, queue.held) for vendor, queue in there.items()),
     )
     now = timezone.now()
-    yield from _shares(by, there, now)
-    yield by.gauge(
+    yield from _share_metrics(by, there, now)
+    yield by.vendor_gauge(
         "mailhub_windows_full_seconds",
         "Seconds until the credentials' windows have a place, as senders were told; 0: they have one.",
         (
@@ -212,18 +216,20 @@ def _of_queues(by: _ByVendor, there: dict[int, VendorQueue]) -> Iterator[Metric]
         ),
         largest=True,
     )
-    yield by.gauge(
+    yield by.vendor_gauge(
         "mailhub_vendor_blocked",
         "1: nothing gets through until something changes: a pause, a failing vendor, no worker; `status` says which.",
         ((vendor, float(obstacles.obstacle_of_queue(queue, now) is not None)) for vendor, queue in there.items()),
     )
 
 
-def _shares(by: _ByVendor, there: dict[int, VendorQueue], now: datetime) -> Iterator[Metric]:
+def _share_metrics(by: _ByVendor, there: dict[int, VendorQueue], now: datetime) -> Iterator[Metric]:
     """Yield who shares a vendor now, and its part of the rate: alarm on messages that wait with a small share."""
     sharing = {vendor: ahead.list_sharing(queue, now) for vendor, queue in there.items() if len(queue.sponsors) > 1}
     about = "Sponsors with queued messages; 2 or more share the vendor."
-    yield by.gauge("mailhub_sponsors_queued", about, ((one, len(queue.sponsors)) for one, queue in there.items()))
+    yield by.vendor_gauge(
+        "mailhub_sponsors_queued", about, ((one, len(queue.sponsors)) for one, queue in there.items())
+    )
     classes = GaugeMetricFamily(
         "mailhub_class_messages_queued", "Queued messages: urgent, usual, bulk.", labels=["vendor", "class"]
     )
@@ -255,7 +261,7 @@ def _shares(by: _ByVendor, there: dict[int, VendorQueue], now: datetime) -> Iter
     yield from (waiting, share)
 
 
-def _conditions(by: _ByVendor, there: dict[int, VendorQueue]) -> Iterator[Metric]:
+def _condition_metrics(by: _ByVendor, there: dict[int, VendorQueue]) -> Iterator[Metric]:
     """Yield the vendors' conditions, those of their best credentials."""
     about = "Vendors in this condition: works, untried, failing, silent, shut."
     family = GaugeMetricFamily("mailhub_vendor_condition", about, labels=["vendor", "condition"])
@@ -264,7 +270,7 @@ def _conditions(by: _ByVendor, there: dict[int, VendorQueue]) -> Iterator[Metric
         for kind in ConditionKind:
             family.add_metric([label, kind], kinds[label, kind])
     yield family
-    yield by.gauge(
+    yield by.vendor_gauge(
         "mailhub_vendor_failing_seconds",
         "Seconds without a good answer; 0: it works, or nobody calls it.",
         ((vendor, _failing_for(queue)) for vendor, queue in there.items()),
@@ -279,11 +285,11 @@ def _failing_for(queue: VendorQueue) -> float:
     return max(0.0, (timezone.now() - condition.since).total_seconds())
 
 
-def _outcomes(by: _ByVendor) -> Metric:
+def _outcome_metric(by: _ByVendor) -> Metric:
     family = CounterMetricFamily(
         "mailhub_outcomes", "accepted, refused, in_doubt; since midnight.", labels=["vendor", "outcome"]
     )
-    today, _ = outcomes.of_today(timezone.now(), None)
+    today, _ = outcomes.outcomes_of_today(timezone.now(), None)
     sums: Counter[tuple[str, str]] = Counter()
     for vendor, counts in today.items():
         for outcome in ("accepted", "refused", "in_doubt"):
@@ -299,7 +305,7 @@ FROM campaigns_job WHERE created_at >= %s GROUP BY 1
 """
 
 
-def _suppressed() -> list[tuple[int, float]]:
+def _count_suppressed() -> list[tuple[int, float]]:
     midnight = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0)
     with connection.cursor() as cursor:
         cursor.execute(SUPPRESSED, [list(PARENTS), midnight])
@@ -307,7 +313,7 @@ def _suppressed() -> list[tuple[int, float]]:
     return rows
 
 
-def _inbound() -> Metric:
+def _inbound_metric() -> Metric:
     with connection.cursor() as cursor:
         cursor.execute("SELECT what, sum(mails)::bigint FROM campaigns_inboundcount GROUP BY 1")
         found = cursor.fetchall()
@@ -319,7 +325,7 @@ def _inbound() -> Metric:
     return family
 
 
-def _answers() -> Iterator[Metric]:
+def _answer_metrics_of_inbox() -> Iterator[Metric]:
     """Yield the inbox of recipients' answers, by channel."""
     unread = {one.channel: one for one in inbox.unread_by_channel()}
     number = GaugeMetricFamily(
@@ -335,7 +341,7 @@ def _answers() -> Iterator[Metric]:
     yield oldest
 
 
-def _reports(by: _ByVendor) -> Metric:
+def _report_metric(by: _ByVendor) -> Metric:
     with connection.cursor() as cursor:
         cursor.execute("SELECT vendor_id, what, sum(reports)::bigint FROM vendors_reportcount GROUP BY 1, 2")
         found = cursor.fetchall()
@@ -349,7 +355,7 @@ def _reports(by: _ByVendor) -> Metric:
     return family
 
 
-def _causes(by: _ByVendor) -> Metric:
+def _cause_metric(by: _ByVendor) -> Metric:
     with connection.cursor() as cursor:
         cursor.execute("SELECT vendor_id, cause, what, sum(messages)::bigint FROM vendors_causecount GROUP BY 1, 2, 3")
         found = cursor.fetchall()
@@ -370,7 +376,7 @@ def _reports_waiting() -> list[tuple[int, float]]:
     return rows
 
 
-def _counted() -> Iterator[Metric]:
+def _counted_metrics() -> Iterator[Metric]:
     with connection.cursor() as cursor:
         cursor.execute(COUNTED)
         found = defaultdict(int, cursor.fetchall())
@@ -385,9 +391,9 @@ def _counted() -> Iterator[Metric]:
     yield GaugeMetricFamily("mailhub_complaint_warnings", about, found["complaint_warnings"])
     about = f"Calls to webhooks: pending, retrying; {MOST:,} are {MOST:,} or more."
     tried = {state: float(found[state]) for state in ("pending", "retrying")}
-    yield _gauge("mailhub_webhook_calls", about, "state", tried)
+    yield _label_gauge("mailhub_webhook_calls", about, "state", tried)
     states = {state: float(found[state]) for state in ("on", "suspended", "off")}
-    yield _gauge("mailhub_webhooks", "Webhooks: on, suspended, off.", "state", states)
+    yield _label_gauge("mailhub_webhooks", "Webhooks: on, suspended, off.", "state", states)
 
 
 WINDOWS = """
@@ -396,19 +402,19 @@ FROM vendors_vendor v LEFT JOIN vendors_ratelimit l ON l.vendor_id = v.id AND l.
 """
 
 
-def _windows() -> list[_Windows]:
+def _read_windows() -> list[_Windows]:
     with connection.cursor() as cursor:
         cursor.execute(WINDOWS)
         return list(cursor.fetchall())
 
 
-def _of_redis(rows: list[_Windows]) -> Iterator[Metric]:
+def _metrics_of_redis(rows: list[_Windows]) -> Iterator[Metric]:
     by = _ByVendor({vendor: slug for vendor, slug, _ in rows})
-    counts = _throttle(settings.REDIS_URL).counts(
+    counts = _metrics_throttle(settings.REDIS_URL).counts(
         {vendor: [seconds for _, seconds in limits] for vendor, _, limits in rows}
     )
     in_flight = ((vendor, counts[vendor][0]) for vendor, _, _ in rows)
-    yield by.gauge("mailhub_calls_in_flight", "Permits (units) of open calls.", in_flight)
+    yield by.vendor_gauge("mailhub_calls_in_flight", "Permits (units) of open calls.", in_flight)
     used = GaugeMetricFamily("mailhub_window_used", "Units in the limit's window.", labels=["vendor", "seconds"])
     limit = GaugeMetricFamily("mailhub_window_limit", "Units that the window may hold.", labels=["vendor", "seconds"])
     for vendor, _, limits in rows:
@@ -418,38 +424,40 @@ def _of_redis(rows: list[_Windows]) -> Iterator[Metric]:
             used.add_metric([label, f"{seconds:g}"], now)
             limit.add_metric([label, f"{seconds:g}"], units)
     yield from (used, limit)
-    yield from _workers(by, rows)
-    yield from _histograms(by)
+    yield from _worker_metrics(by, rows)
+    yield from _histogram_metrics(by)
 
 
 _StoredByLabel = dict[str, histograms.StoredHistogram]
 
 
-def _histograms(by: _ByVendor) -> Iterator[Metric]:
+def _histogram_metrics(by: _ByVendor) -> Iterator[Metric]:
     with redis_clients.make_client(settings.REDIS_URL, probes.SECONDS) as client:
         found = histograms.read_sums(cast("dict[bytes, bytes]", client.hgetall(histograms.KEY)))
-    of_vendors = {kind: _by_vendor(by, found[kind]) for kind in histograms.KINDS if kind is not histograms.STATEMENT}
+    of_vendors = {
+        kind: _histograms_by_label(by, found[kind]) for kind in histograms.KINDS if kind is not histograms.STATEMENT
+    }
     about = "From a campaign's acceptance, or its send time if that is later, to the claim of a call, in seconds."
     kind = histograms.ACCEPT_TO_CALL
-    yield _histogram("mailhub_accept_to_call_seconds", about, "vendor", kind, of_vendors[kind])
+    yield _make_histogram("mailhub_accept_to_call_seconds", about, "vendor", kind, of_vendors[kind])
     about = "Duration of a call to the vendor."
     kind = histograms.CALL
-    yield _histogram("mailhub_call_seconds", about, "vendor", kind, of_vendors[kind])
+    yield _make_histogram("mailhub_call_seconds", about, "vendor", kind, of_vendors[kind])
     about = "From an answer to its commit; the answers of a batch count as its oldest."
     kind = histograms.CALL_TO_STORED
-    yield _histogram("mailhub_call_to_stored_seconds", about, "vendor", kind, of_vendors[kind])
+    yield _make_histogram("mailhub_call_to_stored_seconds", about, "vendor", kind, of_vendors[kind])
     about = "From a call to its first delivery report."
     kind = histograms.REPORT_LAG
-    yield _histogram("mailhub_report_lag_seconds", about, "vendor", kind, of_vendors[kind])
+    yield _make_histogram("mailhub_report_lag_seconds", about, "vendor", kind, of_vendors[kind])
     about = "Messages in a claim."
     kind = histograms.CLAIM_SIZE
-    yield _histogram("mailhub_claim_messages", about, "vendor", kind, of_vendors[kind])
+    yield _make_histogram("mailhub_claim_messages", about, "vendor", kind, of_vendors[kind])
     about = "Duration of the senders' statements: claim, store, merge."
     kind = histograms.STATEMENT
-    yield _histogram("mailhub_statement_seconds", about, "statement", kind, found[kind])
+    yield _make_histogram("mailhub_statement_seconds", about, "statement", kind, found[kind])
 
 
-def _by_vendor(by: _ByVendor, found: _StoredByLabel) -> _StoredByLabel:
+def _histograms_by_label(by: _ByVendor, found: _StoredByLabel) -> _StoredByLabel:
     """Return the histograms by the vendors' labels; those with the same label are added."""
     sums: _StoredByLabel = {}
     for vendor, one in found.items():
@@ -461,23 +469,23 @@ def _by_vendor(by: _ByVendor, found: _StoredByLabel) -> _StoredByLabel:
     return sums
 
 
-def _histogram(name: str, about: str, label: str, kind: histograms.HistogramKind, found: _StoredByLabel) -> Metric:
+def _make_histogram(name: str, about: str, label: str, kind: histograms.HistogramKind, found: _StoredByLabel) -> Metric:
     family = HistogramMetricFamily(name, about, labels=[label])
     for one, stored in found.items():
         family.add_metric([one], list(stored.cumulate_buckets(kind)), stored.total)
     return family
 
 
-def _workers(by: _ByVendor, rows: Iterable[_Windows]) -> Iterator[Metric]:
+def _worker_metrics(by: _ByVendor, rows: Iterable[_Windows]) -> Iterator[Metric]:
     there = redis_clients.registered_workers(settings.REDIS_URL)
     slots = ((row[0], sum(w.slots for w in redis_clients.workers_reading(f"vendor.{row[1]}", there))) for row in rows)
     about = "Jobs that the workers of the vendor's queue can send, those of other vendors included."
-    yield by.gauge("mailhub_streams_limit", about, slots, largest=True)
+    yield by.vendor_gauge("mailhub_streams_limit", about, slots, largest=True)
     ours = (settings.CELERY_TASK_DEFAULT_QUEUE, WEBHOOKS)
     reading = {queue: float(len(redis_clients.workers_reading(queue, there))) for queue in ours}
-    yield _gauge("mailhub_queue_workers", "Workers of `hub` and `webhooks`.", "queue", reading)
+    yield _label_gauge("mailhub_queue_workers", "Workers of `hub` and `webhooks`.", "queue", reading)
 
 
 @cache
-def _throttle(url: str) -> Throttle:
+def _metrics_throttle(url: str) -> Throttle:
     return Throttle(redis_clients.make_client(url, probes.SECONDS))

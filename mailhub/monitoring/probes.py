@@ -42,7 +42,7 @@ SILENCE = "SELECT extract(epoch FROM clock_timestamp() - max(last_run_at))::floa
 Found = dict[str, str]
 
 
-def database() -> Found:
+def probe_database() -> Found:
     """Check PostgreSQL, and by its rows also that the tables match this version and that beat runs."""
     try:
         with connection.cursor() as cursor:
@@ -51,12 +51,17 @@ def database() -> Found:
                 missing = "the tables are missing: manage.py migrate"
                 return {"database": "", "migrations": missing, "beat": missing, "calls": missing}
         unfit = guard.tables_unfit_reason()
-        return {"database": "", "migrations": unfit or "", "beat": _beat(), "calls": "" if unfit else _calls()}
+        return {
+            "database": "",
+            "migrations": unfit or "",
+            "beat": _beat_fault(),
+            "calls": "" if unfit else _forbidden_calls_reason(),
+        }
     finally:
         connection.close()
 
 
-def commits() -> Found:
+def probe_commits() -> Found:
     """Check that PostgreSQL keeps its commits. Empty if it is away, because the part `database` reports that."""
     began = time.monotonic()
     try:
@@ -76,7 +81,7 @@ SELECT last_value + 100000, gen_random_uuid(), 0, '', '{}' FROM campaigns_messag
 """
 
 
-def storing() -> Found:
+def probe_storing() -> Found:
     """Check that a message can be stored. Empty if PostgreSQL is away, which the part `database` reports."""
     began = time.monotonic()
     try:
@@ -96,7 +101,7 @@ def storing() -> Found:
     return {"storing": ""}
 
 
-def _calls() -> str:
+def _forbidden_calls_reason() -> str:
     """Return the reason for forbidden calls, with its end if known, or empty."""
     halt = recovery.current_halt()
     return f"nothing is called: {halt.held or halt.why}" if halt else ""
@@ -111,17 +116,17 @@ def list_silent() -> list[str]:
         silent = [one.until for one in conditions if one.kind is ConditionKind.SILENT and one.until]
         if not silent:
             return []
-        said = describe_condition(Condition(ConditionKind.SILENT, until=max(silent)), _clock)
+        said = describe_condition(Condition(ConditionKind.SILENT, until=max(silent)), _clock_text)
         return [f"{'some' if len(silent) < Vendor.objects.count() else 'all'} vendors: {said}"]
     finally:
         connection.close()
 
 
-def _clock(at: datetime) -> str:
+def _clock_text(at: datetime) -> str:
     return f"{timezone.localtime(at):%H:%M:%S %Z}"
 
 
-def _beat() -> str:
+def _beat_fault() -> str:
     """Check beat by PostgreSQL's clock. A row in the future is a fault, because beat may send nothing until then."""
     most = max(SILENT, 3 * settings.SWEEP_SECONDS)
     with connection.cursor() as cursor:
@@ -142,13 +147,13 @@ def beat_sent_at() -> float | None:
         return found
 
 
-def redis() -> Found:
+def probe_redis() -> Found:
     """Check the throttle's Redis by a write: read-only or without memory it is useless."""
     redis_clients.try_to_write(settings.REDIS_URL, SECONDS)
     return {"redis": ""}
 
 
-def broker() -> Found:
+def probe_broker() -> Found:
     """Check the broker, by a write if it is Redis: a read-only one accepts no task."""
     patience: dict[str, Any] = {"socket_timeout": SECONDS, "socket_connect_timeout": SECONDS}
     if is_rabbitmq(settings.BROKER_URL):
@@ -165,7 +170,7 @@ Probe = Callable[[], Found]
 NAMES = {"database": "PostgreSQL", "redis": "Redis", "broker": "the broker"}
 
 
-def ask(parts: tuple[str, ...], check: Probe, show: Callable[[str], str] = shown_to_anybody) -> Found:
+def ask_probe(parts: tuple[str, ...], check: Probe, show: Callable[[str], str] = shown_to_anybody) -> Found:
     """Run a check. If its server is away or refuses, return the server's answer and since when.
 
     parts: of the check's result; the first one is the server itself. show: returns what of the answer may be shown.
@@ -184,7 +189,7 @@ def ask(parts: tuple[str, ...], check: Probe, show: Callable[[str], str] = shown
     return found
 
 
-def refusing() -> list[str]:
+def refusing_sentences() -> list[str]:
     """Return a sentence for each server that is away or refuses, and for each process of `up` that keeps ending.
 
     For operators: contains the clients' whole messages, with addresses.
@@ -197,15 +202,15 @@ def refusing() -> list[str]:
 
 def _refusal_of(parts: tuple[str, ...]) -> str:
     """Return a sentence if the server of these parts is away or refuses, or empty."""
-    return ask(parts, _SERVERS[parts], "is away or refuses: {}".format)[parts[0]]
+    return ask_probe(parts, _SERVERS[parts], "is away or refuses: {}".format)[parts[0]]
 
 
 _SERVERS: dict[tuple[str, ...], Probe] = {
-    ("database", "migrations", "beat", "calls"): database,
-    ("redis",): redis,
-    ("broker",): broker,
+    ("database", "migrations", "beat", "calls"): probe_database,
+    ("redis",): probe_redis,
+    ("broker",): probe_broker,
 }
-CHECKS: dict[tuple[str, ...], Probe] = {parts: partial(ask, parts, check) for parts, check in _SERVERS.items()}
-CHECKS[("durability",)] = commits
-CHECKS[("storing",)] = storing
+CHECKS: dict[tuple[str, ...], Probe] = {parts: partial(ask_probe, parts, check) for parts, check in _SERVERS.items()}
+CHECKS[("durability",)] = probe_commits
+CHECKS[("storing",)] = probe_storing
 PARTS = tuple(part for parts in CHECKS for part in parts)

@@ -51,7 +51,7 @@ class WindowUsage:
         return min(100, round(100 * (self.used or 0) / self.limit.units)) if self.limit.units else 100
 
 
-def meters(limits: Sequence[Limit], taken: Sequence[float] | None) -> list[WindowUsage]:
+def window_meters(limits: Sequence[Limit], taken: Sequence[float] | None) -> list[WindowUsage]:
     """Return the meter of each limit. taken: when each recent call ended, or will have, as the throttle reports."""
     now = time.time()
     if taken is None:
@@ -59,7 +59,7 @@ def meters(limits: Sequence[Limit], taken: Sequence[float] | None) -> list[Windo
     return [WindowUsage(limit, sum(over + limit.seconds > now for over in taken)) for limit in limits]
 
 
-def throughput(now: datetime, minutes: int, sponsors: Sponsors = None) -> dict[str, Any]:
+def throughput_series(now: datetime, minutes: int, sponsors: Sponsors = None) -> dict[str, Any]:
     """Return the last whole minutes: their beginnings (Unix seconds), and each vendor's outcomes and limit a minute.
 
     It reads vendors_minute and counts no messages. sponsors: outcomes of their mail only; None: of all.

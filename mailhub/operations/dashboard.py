@@ -1,6 +1,7 @@
 """The numbers of the operations page and of `manage.py status`.
 
-`read` uses a fixed number of statements and counts no messages. `ask_workers` pings the workers for about a second.
+`read_dashboard` uses a fixed number of statements and counts no messages. `ask_workers` pings the workers for about a
+second.
 """
 
 from collections import defaultdict
@@ -34,7 +35,7 @@ from campaigns.reporting.forecast.streams import VendorStreams
 from campaigns.senders.quotas import admission
 from mailhub import worker_queues
 from mailhub.operations import outcomes
-from mailhub.operations.charts import WindowUsage, meters
+from mailhub.operations.charts import WindowUsage, window_meters
 from vendors import deferrals, health, ownership, redis_clients, report_counts, restarts, said
 from vendors.condition.values import Condition, ConditionKind
 from vendors.deferrals import NO_WAITS, VendorWaits
@@ -71,11 +72,11 @@ def ask_workers(seconds: float = SECONDS) -> Workers:
     except OperationalError:
         return Workers(lost=True)
     read = {queue["name"] for queues in replies.values() for queue in queues}
-    unread = tuple(name for name in worker_queues.names() if name not in read)
-    return Workers(tuple(sorted(replies)), unread, outdated=tuple(to_restart()))
+    unread = tuple(name for name in worker_queues.queues_to_read() if name not in read)
+    return Workers(tuple(sorted(replies)), unread, outdated=tuple(restart_sentences()))
 
 
-def to_restart() -> list[str]:
+def restart_sentences() -> list[str]:
     """Return the sentences of vendors/restarts.py; none while Redis is away, which is reported elsewhere."""
     try:
         return restarts.needed_restarts()
@@ -148,7 +149,7 @@ class VendorRow:
         return {MailClass(one).word: count for one, count in found.items()}
 
     @property
-    def rank(self) -> int:
+    def row_rank(self) -> int:
         """The place of the row on the page: the less, the more a person has to do about it."""
         if self.look == "bad" or self.obstacle:
             return 0 if self.waiting else 1
@@ -208,12 +209,12 @@ class Dashboard:
     @property
     def by_trouble(self) -> list[VendorRow]:
         """The vendors' rows, those first that need somebody."""
-        return sorted(self.vendors, key=lambda row: row.rank)
+        return sorted(self.vendors, key=lambda row: row.row_rank)
 
     @property
     def in_trouble(self) -> int:
         """How many vendors cannot be called, or not to an end."""
-        return sum(row.rank < 2 for row in self.vendors)
+        return sum(row.row_rank < 2 for row in self.vendors)
 
     @property
     def running_streams(self) -> int:
@@ -268,13 +269,15 @@ class Dashboard:
         return [(name, look, count, round(100 * count / most)) for name, look, count in rows]
 
 
-def read(sponsors: Sponsors = None, *, recent: bool = False, known: "QuerySet[Vendor] | None" = None) -> Dashboard:
+def read_dashboard(
+    sponsors: Sponsors = None, *, recent: bool = False, known: "QuerySet[Vendor] | None" = None
+) -> Dashboard:
     """Return the dashboard: totals of these sponsors' mail, and limits, windows and health of the known vendors.
 
     recent: counts of long queues may be some seconds old. known: None: all vendors.
     """
     now = timezone.now()
-    today, last_minute = outcomes.of_today(now, sponsors)
+    today, last_minute = outcomes.outcomes_of_today(now, sponsors)
     vendors = list(Vendor.objects.all() if known is None else known)
     seen = queues.queues_of_vendors([vendor.pk for vendor in vendors], now, sponsors, recent=recent)
     total = {name: sum(counts[name] for counts in today.values()) for name in outcomes.COUNTS}
@@ -282,40 +285,40 @@ def read(sponsors: Sponsors = None, *, recent: bool = False, known: "QuerySet[Ve
     doubts = Message.objects.of_sponsors(sponsors).filter(in_doubt_at__isnull=False)
     doubts = doubts.exclude(settle_at__gt=now + AWAITED)
     attention = doubts.order_by()[: COUNTED + 1].count()
-    rows = _rows(vendors, seen, today, now, counted=sponsors is None)
-    of_vendors = _doubts(sponsors, now, recent) if attention else {}
+    rows = _vendor_rows(vendors, seen, today, now, counted=sponsors is None)
+    of_vendors = _doubts_by_vendor(sponsors, now, recent) if attention else {}
     for row in rows:
         row.doubts = of_vendors.get(row.vendor.pk, 0)
     return Dashboard(
         at=now,
         vendors=rows,
-        running=_running(sponsors),
+        running=_running_jobs(sponsors),
         today=total,
         last_minute=last_minute,
         attention=attention,
-        parked=_parked(now) if sponsors is None else [],
+        parked=_parked_by_hour(now) if sponsors is None else [],
         streams=found,
         alarms=[
-            *_about_complaints(sponsors),
-            *(_about_quotas(recent) if sponsors is None else []),
+            *_complaint_sentences(sponsors),
+            *(_quota_sentences(recent) if sponsors is None else []),
             *streams.late_alarms(found, seen),
             *map(show, deferrals.lasting_waits([row.vendor.pk for row in rows if row.receivers.total])),
         ],
-        failing=_failing(rows),
+        failing=_failing_sentences(rows),
     )
 
 
-def _about_quotas(recent: bool) -> list[str]:
+def _quota_sentences(recent: bool) -> list[str]:
     """Return a sentence for each nearly used quota. recent: it may be some seconds old."""
 
-    def count() -> list[Any]:
+    def count_warned() -> list[Any]:
         return [[use.sentence, use.sentence.data] for use in admission.find_warned()]
 
-    found = kept_totals.kept_counts("quotas", [], count, bool) if recent else count()
+    found = kept_totals.kept_counts("quotas", [], count_warned, bool) if recent else count_warned()
     return [show(said.read(text, data)) for text, data in found]
 
 
-def _about_complaints(sponsors: Sponsors) -> list[str]:
+def _complaint_sentences(sponsors: Sponsors) -> list[str]:
     """Return a sentence for each pause after complaints that lasts, and for each warning of the last day."""
     seen = complaints.find_complaints(sponsors)
     paused = [
@@ -338,10 +341,10 @@ def _about_complaints(sponsors: Sponsors) -> list[str]:
 
 def failing_vendors() -> list[str]:
     """Return a sentence for each vendor that fails while messages wait for it."""
-    return _failing(read().vendors)
+    return _failing_sentences(read_dashboard().vendors)
 
 
-def _failing(rows: list[VendorRow]) -> list[str]:
+def _failing_sentences(rows: list[VendorRow]) -> list[str]:
     return [
         ngettext(
             "vendor %(vendor)s: %(count)s message waits: %(why)s",
@@ -354,22 +357,22 @@ def _failing(rows: list[VendorRow]) -> list[str]:
     ]
 
 
-def ends(end: Eta, queued: int, now: datetime) -> str:
+def ends_text(end: Eta, queued: int, now: datetime) -> str:
     """Return the forecast of a queue's end, or why there is none; empty without a limit."""
     if end.obstacle:
         return _("no end: %(why)s") % {"why": end.obstacle.reason}
     return eta.format_about(end.ends_at, now) if queued else _("nothing is queued")
 
 
-def of_vendor(vendor: Vendor) -> VendorRow:
+def row_of_vendor(vendor: Vendor) -> VendorRow:
     """Return one vendor's row, with all sponsors' mail; counts of long queues may be some seconds old."""
     now = timezone.now()
-    return _rows(
+    return _vendor_rows(
         [vendor], queues.queues_of_vendors([vendor.pk], now, recent=True), defaultdict(dict), now, counted=True
     )[0]
 
 
-def _rows(
+def _vendor_rows(
     vendors: list[Vendor],
     seen: dict[int, VendorQueue],
     today: Mapping[int, dict[str, int]],
@@ -387,7 +390,9 @@ def _rows(
     with suppress(health.HealthStoreUnreachable):
         looked = health.health_store(settings.REDIS_URL).looks({one.pk: health.HealthPolicy.of(one) for one in vendors})
     rows = [
-        _row(vendor, seen[vendor.pk], today[vendor.pk], looked.get(vendor.pk), reports[vendor.pk], now, counted)
+        _make_vendor_row(
+            vendor, seen[vendor.pk], today[vendor.pk], looked.get(vendor.pk), reports[vendor.pk], now, counted
+        )
         for vendor in vendors
     ]
     for row in rows:
@@ -395,7 +400,7 @@ def _rows(
     return rows
 
 
-def _row(
+def _make_vendor_row(
     vendor: Vendor,
     queue: VendorQueue,
     today: dict[str, int],
@@ -405,19 +410,19 @@ def _row(
     counted: bool,
 ) -> VendorRow:
     row = VendorRow(
-        vendor, queue.limits, meters(queue.limits, eta.vendor_window(queue)), queue.jobs, queue.mine,
+        vendor, queue.limits, window_meters(queue.limits, eta.vendor_window(queue)), queue.jobs, queue.mine,
         today=today, counted_at=queue.counted_at, reports=reports,
     )  # fmt: skip
     end = eta.forecast_queue(queue, now)
-    row.ends = ends(end, queue.count_in_queue, now) if queue.waiting else _("nothing waits")
+    row.ends = ends_text(end, queue.count_in_queue, now) if queue.waiting else _("nothing waits")
     row.obstacle = end.obstacle.reason if queue.waiting and end.obstacle else ""
     row.apart = obstacles.waiting_apart(vendor, queue, now) if counted else []
     if counted and ownership.sees_all_sponsors():
         row.queue = queue
         row.apart += ahead.describe_sharing(queue)
-    row.condition, row.state, row.look = queue.best_condition, *_state(queue, now)
+    row.condition, row.state, row.look = queue.best_condition, *_state_and_look(queue, now)
     row.brief = _brief_of(queue, now)
-    row.notes, row.remedy = _worse(queue, now), queue.remedy(None)
+    row.notes, row.remedy = _worse_logins(queue, now), queue.remedy(None)
     if status:
         row.good, row.bad = status.good, status.bad
         if not status.accepting:
@@ -430,7 +435,7 @@ def _row(
     return row
 
 
-def _state(queue: VendorQueue, now: datetime) -> tuple[str, str]:
+def _state_and_look(queue: VendorQueue, now: datetime) -> tuple[str, str]:
     """Return the vendor's condition in words, and the style of its badge."""
     if queue.halted:
         return _("halted: %(why)s") % {"why": queue.halted}, "bad"
@@ -449,16 +454,16 @@ def _brief_of(queue: VendorQueue, now: datetime) -> str:
     return queue.best_login.name_condition(now) if queue.best_login else _("the vendor has no credential")
 
 
-def _worse(queue: VendorQueue, now: datetime) -> list[str]:
+def _worse_logins(queue: VendorQueue, now: datetime) -> list[str]:
     """Describe the credentials in a worse condition than the vendor's best one."""
     if queue.shut:
         return []
     fine = (ConditionKind.WORKS, ConditionKind.UNTRIED)
     others = (one for one in queue.logins.values() if one is not queue.best_login and one.condition.kind not in fine)
-    return [one.login_stop_reason or _named(one, one.describe_for_page(now)) for one in others]
+    return [one.login_stop_reason or _named_login(one, one.describe_for_page(now)) for one in others]
 
 
-def _named(login: LoginQueue, said: str) -> str:
+def _named_login(login: LoginQueue, said: str) -> str:
     return _("credential %(name)s: %(said)s") % {"name": login.name, "said": said} if login.disclosed else said
 
 
@@ -474,32 +479,32 @@ GROUP BY 1
 """
 
 
-def _doubts(sponsors: Sponsors, now: datetime, recent: bool) -> dict[int, int]:
+def _doubts_by_vendor(sponsors: Sponsors, now: datetime, recent: bool) -> dict[int, int]:
     """Return how many of the first MOST_DOUBTS messages in doubt each vendor has."""
     asked = {"awaited": now + AWAITED, "sponsors": sponsors, "most": MOST_DOUBTS, "parents": list(PARENTS)}
 
-    def count() -> list[tuple[int, int]]:
+    def count_doubts() -> list[tuple[int, int]]:
         with connection.cursor() as cursor:
             cursor.execute(DOUBTS, asked)
             return list(cursor.fetchall())
 
     if not recent:
-        return dict(count())
-    return dict(kept_totals.kept_counts("doubts", sponsors, count, _are_many))
+        return dict(count_doubts())
+    return dict(kept_totals.kept_counts("doubts", sponsors, count_doubts, _are_many))
 
 
 def _are_many(rows: list[tuple[int, int]]) -> bool:
     return sum(many for _vendor, many in rows) >= MOST_DOUBTS
 
 
-def _running(sponsors: Sponsors) -> list[RunningJob]:
+def _running_jobs(sponsors: Sponsors) -> list[RunningJob]:
     jobs = Job.objects.of_sponsors(sponsors).filter(status__in=RUNNING).order_by("vendor", "mailcaster")
     rows = list(jobs.values_list("pk", "parent_id", "vendor__slug", "mailcaster__name")[:MOST_RUNNING])
     sums = progress.progress_of_leaves([pk for pk, *_ in rows])
     return [RunningJob(pk, parent, slug, name or "", sums.get(pk, Progress())) for pk, parent, slug, name in rows]
 
 
-def _parked(now: datetime) -> list[tuple[datetime, int]]:
+def _parked_by_hour(now: datetime) -> list[tuple[datetime, int]]:
     """Count the parked tasks for each of the next 24 hours."""
     hour = now.replace(minute=0, second=0, microsecond=0)
     soon = ParkedTask.waiting.filter(due_at__lt=hour + timedelta(hours=24))

@@ -19,28 +19,28 @@ class InstallationFinding(NamedTuple):
         return f"{self.sentence}. {self.remedy}" if self.remedy else self.sentence
 
 
-def of_installation() -> list[InstallationFinding]:
+def installation_findings() -> list[InstallationFinding]:
     """Ask the servers and the rows. Raises Django's database errors; skips Redis while it does not answer."""
-    return _findings(registry.find_cheaply())
+    return _make_findings(registry.find_cheaply())
 
 
-def of_tables() -> list[InstallationFinding]:
+def table_findings() -> list[InstallationFinding]:
     """Find constraints that refuse messages."""
-    return _findings(process_health.look_at_bounds())
+    return _make_findings(process_health.look_at_bounds())
 
 
-def of_versions() -> list[InstallationFinding]:
+def version_findings() -> list[InstallationFinding]:
     """Find processes of another version than this command; none while Redis is away, which is reported elsewhere."""
     try:
-        return _findings(process_health.find_other_versions())
+        return _make_findings(process_health.find_other_versions())
     except redis_clients.WorkerRegistryUnreachable:
         return []
 
 
-def of_clocks() -> list[InstallationFinding]:
+def clock_findings() -> list[InstallationFinding]:
     """Find stored times that lay in the future when mailhub corrected them, within the last hour."""
-    return _findings(process_health.look_at_stored_moments())
+    return _make_findings(process_health.look_at_stored_moments())
 
 
-def _findings(verdicts: Iterable[HealthVerdict]) -> list[InstallationFinding]:
+def _make_findings(verdicts: Iterable[HealthVerdict]) -> list[InstallationFinding]:
     return [InstallationFinding(one.seen, one.remedy, one.level is VerdictLevel.ERROR) for one in verdicts]

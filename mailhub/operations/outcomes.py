@@ -23,7 +23,7 @@ CLOSED_EVERY = 10  # minutes
 MANY = 5_000  # cache sums of more rows
 
 
-def of_today(now: datetime, sponsors: Sponsors) -> tuple[dict[int, dict[str, int]], int]:
+def outcomes_of_today(now: datetime, sponsors: Sponsors) -> tuple[dict[int, dict[str, int]], int]:
     """Return counts by vendor since midnight in the current time zone, and all accepted in the last whole minute."""
     midnight = timezone.localtime(now).replace(hour=0, minute=0, second=0, microsecond=0)
     minute = now.replace(second=0, microsecond=0) - timedelta(minutes=1)
@@ -33,14 +33,14 @@ def of_today(now: datetime, sponsors: Sponsors) -> tuple[dict[int, dict[str, int
     late = minutes.filter(at__gte=closed).values_list("vendor_id").annotate(*map(Sum, COUNTS), recent=recent)
     counted: dict[int, dict[str, int]] = defaultdict(lambda: dict.fromkeys(COUNTS, 0))
     last = 0
-    for vendor_id, *counts, now_accepted in (*_closed(minutes, sponsors, midnight, closed), *late):
+    for vendor_id, *counts, now_accepted in (*_closed_minutes(minutes, sponsors, midnight, closed), *late):
         so_far = counted[vendor_id]
         counted[vendor_id] = {name: so_far[name] + count for name, count in zip(COUNTS, counts, strict=True)}
         last += now_accepted
     return counted, last
 
 
-def _closed(minutes: Any, sponsors: Sponsors, midnight: datetime, closed: datetime) -> list[list[int]]:
+def _closed_minutes(minutes: Any, sponsors: Sponsors, midnight: datetime, closed: datetime) -> list[list[int]]:
     """Return the same rows for closed minutes, which no longer change; sums of many are cached."""
     if midnight >= closed:
         return []

@@ -15,7 +15,7 @@ from mailhub.models import SavedLook
 MOST = 30  # of a user
 
 
-def of(request: HttpRequest) -> list[SavedLook]:
+def looks_of_list(request: HttpRequest) -> list[SavedLook]:
     """Return this user's look-ups of this list, by name."""
     return list(SavedLook.objects.filter(user=request.user.pk, address__startswith=f"{request.path}?")[:MOST])
 
@@ -42,7 +42,7 @@ def save(request: HttpRequest) -> HttpResponse:
     return redirect(address)
 
 
-def forget(request: HttpRequest, pk: int) -> HttpResponse:
+def forget_look(request: HttpRequest, pk: int) -> HttpResponse:
     """Delete one of the user's own look-ups (POST)."""
     if request.method != "POST":
         return HttpResponseNotAllowed(["POST"])

@@ -106,7 +106,7 @@ class ShareChart:
         return round(HEIGHT * (1 - self.limit / self.scale[0]), 1)
 
 
-def of_vendor(vendor: Vendor) -> ShareChart:
+def chart_of_vendor(vendor: Vendor) -> ShareChart:
     """Return a vendor's last whole minutes and its shares now, of all sponsors."""
     now = timezone.now()
     last = now.replace(second=0, microsecond=0)
@@ -122,22 +122,22 @@ def of_vendor(vendor: Vendor) -> ShareChart:
     minutes: dict[int, dict[int, int]] = {}  # by sponsor and minute
     for sponsor, at, units in given:
         minutes.setdefault(sponsor, {})[int((at - first.timestamp()) // 60)] = int(units)
-    rows = _rows(minutes, shares, runs, queue.weights)
+    rows = _share_rows(minutes, shares, runs, queue.weights)
     found = ShareChart(first, last, rows[:MOST_ROWS], more=max(0, len(rows) - MOST_ROWS))
     found.limit = charts.per_minute(vendor)
     found.most = max((sum(of.get(minute, 0) for of in minutes.values()) for minute in range(MINUTES)), default=0)
     if found.most:
-        found.scale = labels.scale_to(max(found.most, int(found.limit or 0) if _near(found) else 0))
-        found.bars = _bars(minutes, rows, found.scale[0])
+        found.scale = labels.scale_to(max(found.most, int(found.limit or 0) if _is_limit_near(found) else 0))
+        found.bars = _share_bars(minutes, rows, found.scale[0])
     return found
 
 
-def _near(found: ShareChart) -> bool:
+def _is_limit_near(found: ShareChart) -> bool:
     """Return whether the limit is near enough to the bars to be drawn."""
     return found.limit is not None and found.limit <= 2 * found.most
 
 
-def _rows(
+def _share_rows(
     minutes: dict[int, dict[int, int]],
     shares: dict[int, SharingSponsor],
     runs: dict[int, tuple[int, int]],
@@ -160,7 +160,7 @@ def _rows(
     return rows
 
 
-def _bars(minutes: dict[int, dict[int, int]], rows: Sequence[ShareRow], top: int) -> list[ShareBar]:
+def _share_bars(minutes: dict[int, dict[int, int]], rows: Sequence[ShareRow], top: int) -> list[ShareBar]:
     slot, bars = WIDTH / MINUTES, list[ShareBar]()
     for minute in range(MINUTES):
         parts = [(row.look, minutes.get(row.sponsor, {}).get(minute, 0)) for row in rows if row.look]

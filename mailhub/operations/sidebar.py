@@ -45,20 +45,24 @@ class SidebarLink:
     here: bool
 
 
-def groups(available: Sequence[Mapping[str, Any]], request: Any) -> list[tuple[str, list[SidebarLink]]]:
+def sidebar_groups(available: Sequence[Mapping[str, Any]], request: Any) -> list[tuple[str, list[SidebarLink]]]:
     """Return the groups with the links that this user may follow. available: the admin's own list of apps."""
     models = {one["object_name"]: one for app in available for one in app["models"] if one.get("admin_url")}
     found = []
     for name, wanted in GROUPS:
-        links = [_link(str(models[one]["name"]), models[one]["admin_url"], request) for one in wanted if one in models]
+        links = [
+            _sidebar_link(str(models[one]["name"]), models[one]["admin_url"], request)
+            for one in wanted
+            if one in models
+        ]
         if wanted[0] == "Job":
-            links = [*_own(request), *links]
+            links = [*_links_of_operations(request), *links]
         if links:
             found.append((_(name), links))
     return found
 
 
-def _own(request: Any) -> list[SidebarLink]:
+def _links_of_operations(request: Any) -> list[SidebarLink]:
     home, attention = reverse("admin:index"), reverse("admin:attention")
     links = [SidebarLink(_("Operations"), home, request.path == home)]
     if request.user.has_perm("campaigns.view_message"):
@@ -66,6 +70,6 @@ def _own(request: Any) -> list[SidebarLink]:
     return links
 
 
-def _link(name: str, address: str, request: Any) -> SidebarLink:
+def _sidebar_link(name: str, address: str, request: Any) -> SidebarLink:
     here = request.path.startswith(address) and not request.path.startswith(reverse("admin:attention"))
     return SidebarLink(name, address, here)

@@ -21,7 +21,7 @@ from campaigns.engine.progress import Progress
 from mailhub import languages
 from mailhub.operations import saved_looks, views
 from mailhub.operations import sidebar as navigation
-from mailhub.operations.views import clock
+from mailhub.operations.views import clock_with_zone
 from vendors import history, listing
 from vendors.said import Said, gettext_noop, show
 
@@ -137,14 +137,14 @@ def owner_sentences(entries: Iterable[Any]) -> list[tuple[Any, str]]:
 @register.simple_tag
 def script_texts() -> SafeString:
     """Return the translations for scripts, unless the page is in English."""
-    texts = languages.of_scripts()
+    texts = languages.texts_of_scripts()
     return json_script(texts, "texts") if texts else SafeString("")
 
 
 @register.simple_tag
 def as_of() -> SafeString:
     """Show the time of a live page's making. Its polls update the time even if nothing else has changed."""
-    text = format_html(gettext("As of {time}"), time=format_html("<time>{}</time>", clock()))
+    text = format_html(gettext("As of {time}"), time=format_html("<time>{}</time>", clock_with_zone()))
     return format_html('<p id="as-of" class="muted">{}</p>', text)
 
 
@@ -157,14 +157,18 @@ def moment(at: datetime) -> str:
 @register.simple_tag(takes_context=True)
 def sidebar(context: dict[str, Any]) -> list[tuple[str, list[navigation.SidebarLink]]]:
     """Return the groups of links in the sidebar."""
-    return navigation.groups(context.get("available_apps") or [], context["request"])
+    return navigation.sidebar_groups(context.get("available_apps") or [], context["request"])
 
 
 @register.inclusion_tag("admin/looks.html", takes_context=True)
 def looks(context: dict[str, Any]) -> dict[str, Any]:
     """Show the user's bookmarks of this list, and a form to save this one."""
     request = context["request"]
-    return {"looks": saved_looks.of(request), "address": request.get_full_path(), "csrf_token": context["csrf_token"]}
+    return {
+        "looks": saved_looks.looks_of_list(request),
+        "address": request.get_full_path(),
+        "csrf_token": context["csrf_token"],
+    }
 
 
 @register.inclusion_tag("admin/operations/halt.html", takes_context=True)
@@ -202,17 +206,17 @@ def bar(sums: Progress) -> SafeString:
         gettext("failed"): failed,
         gettext("suppressed"): sums.suppressed,
     }
-    what, size = _counted(counts) or gettext("nothing sent yet"), number(sums.size)
+    what, size = _format_counts(counts) or gettext("nothing sent yet"), number(sums.size)
     said = gettext("%(what)s of %(all)s") % {"what": what, "all": size}
     done = gettext("%(done)s of %(size)s") % {"done": number(sums.size - sums.open_messages), "size": size}
     found = format_html(BAR, said, SafeString(shown), done, said)
     if sums.delivered or sums.bounced:
         found += format_html(
             '<br><small class="muted">{}</small>',
-            _counted({gettext("delivered"): sums.delivered, gettext("bounced"): sums.bounced}),
+            _format_counts({gettext("delivered"): sums.delivered, gettext("bounced"): sums.bounced}),
         )
     return found
 
 
-def _counted(counts: dict[str, int]) -> str:
+def _format_counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{number(count)} {what}" for what, count in counts.items() if count)

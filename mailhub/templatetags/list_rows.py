@@ -113,7 +113,7 @@ def job_row(job: Any, pickable: bool, *, is_held: bool = False) -> SafeString:
         "" if is_held else job.next, job.later, job.created_at, bool(pickable),
         " ".join(job.verbs) if pickable else "", is_held,
     )  # fmt: skip
-    return _row("admin/campaigns/job/row.html", facts)
+    return _render_row("admin/campaigns/job/row.html", facts)
 
 
 @register.simple_tag
@@ -121,24 +121,24 @@ def part_row(job: Any) -> SafeString:
     name = job.mailcaster.name if job.mailcaster else ""
     next_ = "" if getattr(job, "is_held", False) else job.next  # it stands above the parts that wait for it
     facts = PartRow(job.pk, name, job.from_message, job.to_message, job.sums, job.word, next_)
-    return _row("admin/campaigns/job/part.html", facts)
+    return _render_row("admin/campaigns/job/part.html", facts)
 
 
 @register.simple_tag
 def running_row(job: RunningJob) -> SafeString:
-    return _row("admin/operations/running.html", job)
+    return _render_row("admin/operations/running.html", job)
 
 
 @register.simple_tag
 def vendor_row(row: VendorRow, user: Any) -> SafeString:
     """Render a vendor's line, with the button that mends its condition if the user may press it."""
-    return _row("admin/operations/vendor_row.html", vendor_facts(row, user))
+    return _render_row("admin/operations/vendor_row.html", vendor_facts(row, user))
 
 
 @register.simple_tag
 def vendor_state(row: VendorRow, user: Any) -> SafeString:
     """Render the same of one vendor, for its own page."""
-    return _row("admin/operations/vendor_state.html", vendor_facts(row, user))
+    return _render_row("admin/operations/vendor_state.html", vendor_facts(row, user))
 
 
 def vendor_facts(row: VendorRow, user: Any) -> VendorFacts:
@@ -172,13 +172,13 @@ def campaign_row(campaign: Any) -> SafeString:
     facts = CampaignRow(
         campaign.pk, campaign.name, campaign.sponsor.name, state.sums, state.label, state.why, campaign.created_at
     )
-    return _row("owners/home_row.html", facts)
+    return _render_row("owners/home_row.html", facts)
 
 
-def _row(name: str, facts: tuple[Any, ...]) -> SafeString:
-    return _rendered(name, facts, get_language(), timezone.get_current_timezone_name())
+def _render_row(name: str, facts: tuple[Any, ...]) -> SafeString:
+    return _render_cached(name, facts, get_language(), timezone.get_current_timezone_name())
 
 
 @lru_cache(maxsize=KEPT)
-def _rendered(name: str, facts: tuple[Any, ...], _language: str | None, _zone: str) -> SafeString:
+def _render_cached(name: str, facts: tuple[Any, ...], _language: str | None, _zone: str) -> SafeString:
     return render_to_string(name, {"row": facts})

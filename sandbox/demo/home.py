@@ -44,13 +44,13 @@ def own() -> Iterator[None]:
         try:
             _wait_for_leftovers(home.path / "up.lock")
             _tell("Starting a PostgreSQL and a Redis of the demo's own")
-            embedded.reset(home)
+            embedded.reset_servers(home)
             yield
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
         finally:
             only_end()
-            embedded.stop(home)
+            embedded.stop_servers(home)
 
 
 def only_end() -> None:

@@ -12,7 +12,7 @@ from campaigns.engine.claiming import claims, letters
 from campaigns.engine.doubts import queries
 from campaigns.models import Identity, Job, MessageEvent, Suppression
 from mailhub import checks
-from mailhub.management.commands.up import formation
+from mailhub.management.commands.up import process_formation
 from tests import factories, private_postfix
 from tests.audience.test_receiver import receiving
 from tests.campaigns.rows import accepted, logged, messages
@@ -127,9 +127,9 @@ def test_who_lets_bounces_come_back_is_warned_where_nothing_takes_them(settings:
 
 def test_up_runs_the_receiver_only_where_it_has_an_address(settings: Any) -> None:
     settings.BOUNCE_RECEIVER = ""
-    assert "bounces" not in formation()
+    assert "bounces" not in process_formation()
     settings.BOUNCE_RECEIVER = "lmtp://127.0.0.1:2424"
-    assert formation()["bounces"] == "python -m mailhub receive_bounces"
+    assert process_formation()["bounces"] == "python -m mailhub receive_bounces"
 
 
 @pytest.mark.skipif(bool(private_postfix.why_not()), reason=private_postfix.why_not())

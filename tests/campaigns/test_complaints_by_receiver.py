@@ -283,13 +283,13 @@ def test_the_operations_page_status_and_the_metrics_tell_of_it() -> None:
     near = mailed(factories.sponsor("Near"), {"yahoo.com": 40})
     complain(near, "yahoo.com", 1)
     tasks.pause_campaigns()
-    shown = dashboard.read().alarms
+    shown = dashboard.read_dashboard().alarms
     assert any("Bulk mail of Bad to gmail is paused since" in one for one in shown)
     assert any("Complaints about mail of Near to yahoo come near the limit: 2.50 %" in one for one in shown)
-    assert dashboard.read([near.sponsor_id]).alarms == [one for one in shown if "Near" in one]
+    assert dashboard.read_dashboard([near.sponsor_id]).alarms == [one for one in shown if "Near" in one]
     complaints.resume_receiver(paused_at_gmail("Gone").pk, ANN)
-    assert dashboard.read().alarms == shown
-    assert "mailhub_complaint_pauses 1.0\n" in (text := metrics.text().decode())
+    assert dashboard.read_dashboard().alarms == shown
+    assert "mailhub_complaint_pauses 1.0\n" in (text := metrics.metrics_text().decode())
     assert "mailhub_complaint_warnings 1.0\n" in text
 
 

@@ -175,7 +175,7 @@ def test_every_door_says_the_same_sentence(stop: Any, admin_client: Client) -> N
     vendor_cache.forget_vendors()
     route = entries.closed_credentials([job.credential_id], 60)
     (service,) = program.get("services").json()["data"]
-    (row,) = dashboard.read().vendors
+    (row,) = dashboard.read_dashboard().vendors
     (listed,) = [json.loads(line) for line in manage("list_jobs", "--json").splitlines()]
     said = {
         "session": program.get(link).json()["paused"],
@@ -188,7 +188,7 @@ def test_every_door_says_the_same_sentence(stop: Any, admin_client: Client) -> N
     assert said == dict.fromkeys(said, why)
     assert not service["accepting"] and not row.open
     with translation.override("de"):
-        (row,) = dashboard.read().vendors
+        (row,) = dashboard.read_dashboard().vendors
         assert row.ends.removeprefix("kein Ende: ").startswith(("Anbieter", "die Grenze", "Zugang"))
     assert ">works<" not in admin_client.get("/admin/vendors/vendor/").content.decode()
 

@@ -170,9 +170,9 @@ def test_the_commands_pause_and_resume_by_look_ups_and_ask_first() -> None:
 def test_the_metrics_count_paused_campaigns() -> None:
     paused = [factories.campaign_with_job(3, status="DISPATCHED").pk for _ in range(2)]
     pausing.pause_jobs(paused, ANN)
-    assert "mailhub_campaigns_paused 2.0" in metrics.text().decode()
+    assert "mailhub_campaigns_paused 2.0" in metrics.metrics_text().decode()
     Job.objects.filter(pk=paused[0]).update(status="LOGGED", fence=1, finished_at=timezone.now())
-    assert "mailhub_campaigns_paused 1.0" in metrics.text().decode()
+    assert "mailhub_campaigns_paused 1.0" in metrics.metrics_text().decode()
 
 
 def test_the_page_of_a_job_pauses_and_resumes_after_a_confirmation_that_shows_the_numbers(admin_client: Client) -> None:

@@ -88,7 +88,7 @@ def test_refusals_and_deferrals_are_counted_by_cause_whichever_message_they_put_
         Accepted("v-1"),
     )  # fmt: skip
     answer(job, *outcomes)
-    shown = metrics.text().decode()
+    shown = metrics.metrics_text().decode()
 
     def counted(cause: str, what: str) -> str:
         return f'mailhub_causes_total{{cause="{cause}",vendor="{job.vendor.slug}",what="{what}"}}'

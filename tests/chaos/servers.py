@@ -31,11 +31,11 @@ class Servers:
     def _ensure(self) -> None:
         for name in NAMES:
             os.environ.pop(name, None)  # what the environment names is not started
-        os.environ.update(embedded.ensure(self._home))
+        os.environ.update(embedded.ensure_servers(self._home))
 
     def restart_postgres(self) -> None:
         """Kills PostgreSQL, which recovers from its log."""
-        Daemon("postgres", self._home.path).stop(signal.SIGQUIT)
+        Daemon("postgres", self._home.path).stop_server(signal.SIGQUIT)
         self._ensure()
 
     def kill_a_backend(self, by: random.Random) -> None:
@@ -66,10 +66,10 @@ class Servers:
 
     def restart_redis_empty(self) -> None:
         """All notifications, results and windows are gone."""
-        Daemon("redis", self._home.path).stop(signal.SIGKILL)
+        Daemon("redis", self._home.path).stop_server(signal.SIGKILL)
         shutil.rmtree(Path(self._home.path, "redis"))
         self._ensure()
 
     def end(self) -> None:
-        embedded.reset(self._home)
+        embedded.reset_servers(self._home)
         shutil.rmtree(self._home.path, ignore_errors=True)

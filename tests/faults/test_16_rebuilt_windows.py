@@ -129,7 +129,7 @@ def test_16_where_calls_may_be_open_everybody_is_told_until_when(redis: PrivateR
     assert queue.logins[account.pk].full_until == account.rate_limited_until, "forecasts begin there"
     silent = queue.best_condition.until
     assert silent == account.rate_limited_until
-    [row] = [one for one in dashboard.read().vendors if one.vendor.pk == account.vendor_id]
+    [row] = [one for one in dashboard.read_dashboard().vendors if one.vendor.pk == account.vendor_id]
     said = f"silent until {timezone.localtime(silent):%H:%M}"
     assert row.state.startswith(f"{said}, because its windows were")
     # There is no mailcaster here, which would be its first obstacle.

@@ -39,7 +39,7 @@ class OwnInstallation:
         with pytest.MonkeyPatch.context() as patch:
             for name in ("DATABASE_URL", "REDIS_URL"):
                 patch.delenv(name, raising=False)
-            self.urls = embedded.ensure(self.home, durable=False)
+            self.urls = embedded.ensure_servers(self.home, durable=False)
         broker = self.urls["REDIS_URL"].replace("unix://", "redis+socket://")
         stores = {
             "BROKER_URL": broker,
@@ -86,7 +86,7 @@ class OwnInstallation:
 
     def stop(self) -> None:
         self.end_processes()
-        embedded.stop(self.home)
+        embedded.stop_servers(self.home)
 
     def accept(self, folder: Path, seconds: int) -> None:
         """A campaign for so many seconds from now on, by the database's clock."""
@@ -119,7 +119,7 @@ def installed_in(home: Path) -> Iterator[OwnInstallation]:
         yield made
     finally:
         made.end_processes()
-        embedded.reset(made.home)
+        embedded.reset_servers(made.home)
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ def test_after_days_away_what_fell_due_waits_for_an_answer_and_a_short_stop_asks
     original.fall_due()
     original.ask("UPDATE mailhub_periodicrun SET ran_at = ran_at - interval '3 days 2 hours'")
     original.ask("UPDATE django_celery_beat_periodictask SET last_run_at = last_run_at - interval '3 days 2 hours'")
-    embedded.stop(original.home)
+    embedded.stop_servers(original.home)
     original.start()
     assert original.said(HELD) and original.said("nothing has run here for 3 d 2 h")
     original.sweeps()
@@ -226,6 +226,6 @@ def test_after_days_away_with_nothing_due_nothing_is_asked(original: OwnInstalla
     original.start_servers()
     original.ask("UPDATE mailhub_periodicrun SET ran_at = ran_at - interval '3 days'")
     original.ask("UPDATE django_celery_beat_periodictask SET last_run_at = last_run_at - interval '3 days'")
-    embedded.stop(original.home)
+    embedded.stop_servers(original.home)
     original.start()
     assert not original.said(HELD)

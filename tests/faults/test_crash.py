@@ -238,7 +238,7 @@ def halted_at(account: Credential) -> list[str]:
     halt = recovery.current_halt()
     queue = queues.queues_of_vendors([account.vendor_id], timezone.now())[account.vendor_id]
     assert halt and not halt.taken_over
-    return [halt.why, probes.database()["calls"], " ".join(out.getvalue().split()), queue.halted]
+    return [halt.why, probes.probe_database()["calls"], " ".join(out.getvalue().split()), queue.halted]
 
 
 @pytest.mark.usefixtures("crashed")

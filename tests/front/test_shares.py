@@ -244,7 +244,7 @@ def test_whatever_a_request_ends_with_its_turn_is_given_back(settings, monkeypat
         for path, status in (("/ends", 500), ("/ends", 500), ("/goes-on", 204)):
             environ, protocol = {**RequestFactory().get(path).environ, "wsgi.input": io.BytesIO()}, Protocol()
             async with in_time("its turn comes"):
-                assert await listener._in_turn(environ, protocol, "a", "")
+                assert await listener._answer_in_turn(environ, protocol, "a", "")
             assert protocol.status == status
 
     asyncio.run(run())
@@ -401,7 +401,7 @@ def test_a_cheap_request_that_waits_for_a_thread_holds_nobody_up(settings, monke
 
         def asked(who):
             environ = {**RequestFactory().get("/").environ, "wsgi.input": io.BytesIO()}
-            return asyncio.ensure_future(listener._in_turn(environ, Protocol(), who, shares.CHEAP))
+            return asyncio.ensure_future(listener._answer_in_turn(environ, Protocol(), who, shares.CHEAP))
 
         many = [asked(f"sponsor {number}") for number in range(20)]
         await asyncio.sleep(0)

@@ -182,7 +182,7 @@ def test_reports_are_counted_by_what_they_were_and_told_of(
     [day] = ReportCount.objects.values_list("day", flat=True).distinct()  # by the database's clock
     ReportCount.objects.update(day=day - timedelta(days=1))
     assert "refused today" not in said("status")
-    assert f'mailhub_reports_total{{vendor="{vendor.slug}",what="forged"}} 3.0' in metrics.text().decode()
+    assert f'mailhub_reports_total{{vendor="{vendor.slug}",what="forged"}} 3.0' in metrics.metrics_text().decode()
 
 
 def test_how_many_reports_wait_for_their_letters_is_a_metric() -> None:
@@ -190,7 +190,7 @@ def test_how_many_reports_wait_for_their_letters_is_a_metric() -> None:
     delivery_reports.store_reports(
         vendor.pk, [Reported("", "delivered", NOON, name) for name in ("SM1", "SM2")], vendor.slug
     )
-    assert f'mailhub_reports_waiting{{vendor="{vendor.slug}"}} 2.0' in metrics.text().decode()
+    assert f'mailhub_reports_waiting{{vendor="{vendor.slug}"}} 2.0' in metrics.metrics_text().decode()
 
 
 def test_a_text_that_no_column_holds_keeps_back_nothing() -> None:

@@ -167,4 +167,4 @@ def test_a_sweep_that_beat_starts_keeps_the_workers_from_their_own() -> None:
 def test_a_beat_that_lies_ahead_is_not_called_ready() -> None:
     installation.sync_beat()
     PeriodicTask.objects.update(last_run_at=timezone.now() + timedelta(hours=1))
-    assert "lie 3,600 s ahead of PostgreSQL's clock" in probes.database()["beat"].replace("3,599", "3,600")
+    assert "lie 3,600 s ahead of PostgreSQL's clock" in probes.probe_database()["beat"].replace("3,599", "3,600")

@@ -96,7 +96,7 @@ def through(url: str) -> Iterator[None]:
     """This process's new sessions go that way."""
     params = connection.settings_dict
     before = dict(params)
-    params.update(environment.database("ANOTHER_URL", url))
+    params.update(environment.database_settings("ANOTHER_URL", url))
     try:
         yield
     finally:

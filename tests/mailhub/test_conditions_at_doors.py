@@ -196,7 +196,7 @@ def doors_before(job: Job, admin: Client) -> Iterator[tuple[str, str]]:
 @EACH
 def test_metrics_tell_it(job: Job, mood: Mood) -> None:
     mood.lay(job.credential)
-    shown = metrics.text().decode()
+    shown = metrics.metrics_text().decode()
     assert f'mailhub_vendor_condition{{condition="{mood.kind}",vendor="good"}} 1.0' in shown
     assert 'mailhub_vendor_condition{condition="works",vendor="good"} 0.0' in shown
     failing = re.search(r'mailhub_vendor_failing_seconds\{vendor="good"\} (\S+)', shown)

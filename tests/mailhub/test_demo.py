@@ -85,7 +85,7 @@ class Demo:
 
 
 def servers_run(home: Path) -> bool:
-    return any(Daemon(name, home / "demo").alive() for name in ("postgres", "redis"))
+    return any(Daemon(name, home / "demo").is_alive() for name in ("postgres", "redis"))
 
 
 @pytest.mark.timeout(2 * DEADLINE)
@@ -93,7 +93,7 @@ def test_a_demo_whose_database_ends_says_so_in_a_sentence(home: Path) -> None:
     demo = Demo(home)
     try:
         demo.until("Starting web")
-        assert Daemon("postgres", home / "demo").stop(signal.SIGINT)
+        assert Daemon("postgres", home / "demo").stop_server(signal.SIGINT)
         assert exit_of(demo.process) == 1
         assert "Traceback" not in demo.text() and "What all processes said is in" in demo.text(), demo.text()
     finally:

@@ -141,7 +141,7 @@ def test_a_demo_that_still_ends_is_waited_for_and_the_next_one_goes_on(home: Pat
     lock = home / "demo" / "demo.lock"
     first = start(AT_HOME)
     first.until("has its home")
-    with embedded.Home(home / "demo").lock():  # it cannot stop its servers yet
+    with embedded.Home(home / "demo").hold_lock():  # it cannot stop its servers yet
         first.process.send_signal(signal.SIGINT)
         wait_until(lambda: "ending" in lock.read_text(), "the first one's end to begin", log=first.text)
         impatient, patient = start(AT_HOME), start(AT_HOME)
@@ -165,7 +165,7 @@ def test_a_demo_that_runs_is_not_waited_for(start: Start) -> None:
 
 
 def test_the_demo_says_what_it_does_before_it_waits_for_its_servers(home: Path, start: Start) -> None:
-    with embedded.Home(home / "demo").lock():  # none can be started or stopped
+    with embedded.Home(home / "demo").hold_lock():  # none can be started or stopped
         demo = start(AT_HOME)
         demo.until("Starting a PostgreSQL and a Redis of the demo's own")
         assert "has its home" not in demo.text()

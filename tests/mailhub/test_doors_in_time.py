@@ -98,7 +98,9 @@ def doors_of(job: Job, server: str, admin: Client) -> Doors:
 def _condition_in_metrics() -> str:
     from mailhub.monitoring import metrics
 
-    lines = [line for line in metrics.text().decode().splitlines() if line.startswith("mailhub_vendor_condition{")]
+    lines = [
+        line for line in metrics.metrics_text().decode().splitlines() if line.startswith("mailhub_vendor_condition{")
+    ]
     return " ".join(line.partition("condition=")[2].partition(",")[0] for line in lines if line.endswith(" 1.0"))
 
 

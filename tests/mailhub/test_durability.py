@@ -144,13 +144,13 @@ def test_a_redis_that_keeps_nothing_is_told(settings: Any) -> None:
 
 @pytest.mark.usefixtures("strict")
 def test_readyz_and_the_audit_say_what_is_wrong_with_the_tests_own_server() -> None:
-    assert "fsync is off: " in probes.commits()["durability"]
+    assert "fsync is off: " in probes.probe_commits()["durability"]
     [check] = [check for check in audit.ask_all_questions() if check.question == QUESTION]
     assert check.promise == "P2" and check.breaches == 2 and check.examples[0].startswith("fsync is off: ")
 
 
 def test_an_installation_that_may_lose_its_data_starts_and_is_told_of_it() -> None:
-    assert probes.commits()["durability"] == "" and any(
+    assert probes.probe_commits()["durability"] == "" and any(
         one.startswith("fsync is off") for one in registry.list_troubles()
     )
     assert {one.question for one in audit.ask_all_questions() if not one.is_kept} == set()

@@ -21,27 +21,27 @@ def error_of(monkeypatch: pytest.MonkeyPatch, value: str, read: object, *argumen
 
 @pytest.mark.parametrize("typed", ["ten", "-1", "0", "nan", "inf", "1e99"])
 def test_a_time_that_is_no_number_above_zero_is_named(monkeypatch, typed: str) -> None:
-    said = error_of(monkeypatch, typed, environment.number, 10)
+    said = error_of(monkeypatch, typed, environment.number_setting, 10)
     assert said == f"SETTING is {typed!r}: give it a number above 0, such as 10"
 
 
 def test_an_empty_variable_counts_as_absent_and_zero_where_it_means_never(monkeypatch) -> None:
     monkeypatch.setenv("SETTING", "")
-    assert environment.number("SETTING", 2.5) == 2.5
+    assert environment.number_setting("SETTING", 2.5) == 2.5
     monkeypatch.setenv("SETTING", "0")
-    assert environment.number("SETTING", 60, zero=True) == 0
+    assert environment.number_setting("SETTING", 60, zero=True) == 0
 
 
 @pytest.mark.parametrize(
     "typed", ["mailhub", "postgre://u:verysecret@h/x", "mysql://u:verysecret@h/x", "postgres://h:x/"]
 )
 def test_what_is_no_postgresql_is_named_without_its_password(monkeypatch, typed: str) -> None:
-    said = error_of(monkeypatch, typed, environment.database, "postgres:///x")
+    said = error_of(monkeypatch, typed, environment.database_settings, "postgres:///x")
     assert "write postgres://user:password@host:5432/name" in said and SECRET not in said
 
 
 def test_what_is_no_redis_is_named_without_its_password(monkeypatch) -> None:
-    assert SECRET not in error_of(monkeypatch, "http://:verysecret@h/", environment.redis, "redis://h")
+    assert SECRET not in error_of(monkeypatch, "http://:verysecret@h/", environment.redis_url, "redis://h")
     assert SECRET not in error_of(monkeypatch, "redis://h,amqp://:verysecret@h", environment.redis_servers, "redis://h")
     monkeypatch.setenv("SETTING", "redis://a/1, unix:///b")
     assert environment.redis_servers("SETTING", "redis://h") == ["redis://a/1", "unix:///b"]
@@ -51,7 +51,7 @@ def test_what_is_no_redis_is_named_without_its_password(monkeypatch) -> None:
     "typed", ["redis://:verysecret@a:1,b:2/0", "redis+cluster://:verysecret@a/0", "redis+sentinel://:verysecret@a,b"]
 )
 def test_a_list_of_servers_or_a_cluster_is_no_redis(monkeypatch, typed: str) -> None:
-    for read in (environment.redis, environment.redis_servers, environment.broker):
+    for read in (environment.redis_url, environment.redis_servers, environment.broker_url):
         said = error_of(monkeypatch, typed, read, "redis://h")
         assert "redis+sentinel://one:26379,two:26379/mymaster/0" in said and SECRET not in said
 
@@ -62,13 +62,13 @@ def test_sentinels_are_one_server_in_a_list_and_a_broker(monkeypatch) -> None:
     assert environment.redis_servers("SETTING", "redis://h") == ["redis://a/1", url, "unix:///b"]
     for broker in (url, "amqp://u@one//", "memory://", "redis+socket:///a"):
         monkeypatch.setenv("SETTING", broker)
-        assert environment.broker("SETTING", "redis://h") == broker
+        assert environment.broker_url("SETTING", "redis://h") == broker
 
 
 def test_the_nodes_of_a_rabbitmq_are_one_broker(monkeypatch) -> None:
     url = "amqps://u:p%40@one//?ssl_ca_certs=/etc/ca.pem"
     monkeypatch.setenv("SETTING", f"{url};{url.replace('one', 'two:5')}")
-    assert environment.broker("SETTING", "redis://h").split(";")[0] == url
+    assert environment.broker_url("SETTING", "redis://h").split(";")[0] == url
 
 
 @pytest.mark.parametrize(
@@ -83,13 +83,13 @@ def test_the_nodes_of_a_rabbitmq_are_one_broker(monkeypatch) -> None:
     ],
 )
 def test_what_is_no_rabbitmq_or_would_trust_anybody_is_refused(monkeypatch, typed: str) -> None:
-    said = error_of(monkeypatch, typed, environment.broker, "redis://h")
+    said = error_of(monkeypatch, typed, environment.broker_url, "redis://h")
     assert "amqps://user:password@host:5671//?ssl_ca_certs=/etc/ca.pem" in said and SECRET not in said
 
 
 def test_several_hosts_of_a_postgresql_are_tried_for_one_that_takes_writes(monkeypatch) -> None:
     monkeypatch.setenv("SETTING", "postgres://u:p%40@one:6000,two,[::1]:5/mail?connect_timeout=2")
-    found = environment.database("SETTING", "")
+    found = environment.database_settings("SETTING", "")
     assert (found["HOST"], found["PORT"], found["NAME"], found["PASSWORD"]) == (
         "one,two,::1",
         "6000,5432,5",
@@ -98,25 +98,25 @@ def test_several_hosts_of_a_postgresql_are_tried_for_one_that_takes_writes(monke
     )
     assert found["OPTIONS"] == {"connect_timeout": 2, "target_session_attrs": "read-write"}
     monkeypatch.setenv("SETTING", "postgres://u@/mail?host=/a,/b")
-    assert environment.database("SETTING", "")["OPTIONS"]["target_session_attrs"] == "read-write"
+    assert environment.database_settings("SETTING", "")["OPTIONS"]["target_session_attrs"] == "read-write"
     monkeypatch.setenv("SETTING", "postgres://u@/mail?host=/a,/b&target_session_attrs=any")
-    assert environment.database("SETTING", "")["OPTIONS"]["target_session_attrs"] == "any"
+    assert environment.database_settings("SETTING", "")["OPTIONS"]["target_session_attrs"] == "any"
     monkeypatch.setenv("SETTING", "postgres://u@one/mail")
-    assert "target_session_attrs" not in environment.database("SETTING", "").get("OPTIONS", {})
-    assert "no address" in error_of(monkeypatch, "postgres://u@one,,two/mail", environment.database, "")
+    assert "target_session_attrs" not in environment.database_settings("SETTING", "").get("OPTIONS", {})
+    assert "no address" in error_of(monkeypatch, "postgres://u@one,,two/mail", environment.database_settings, "")
 
 
 def test_zones_and_networks_that_there_are_not_are_named(monkeypatch) -> None:
-    assert "no time zone" in error_of(monkeypatch, "Mars/Phobos", environment.zone, "UTC")
-    assert "'10.0.0.300'" in error_of(monkeypatch, "10.0.0.0/8,10.0.0.300", environment.networks)
+    assert "no time zone" in error_of(monkeypatch, "Mars/Phobos", environment.time_zone_setting, "UTC")
+    assert "'10.0.0.300'" in error_of(monkeypatch, "10.0.0.0/8,10.0.0.300", environment.network_list)
 
 
 def test_servers_are_addresses_with_or_without_a_port(monkeypatch) -> None:
     monkeypatch.setenv("SETTING", "192.0.2.1, 192.0.2.2:5353,[2001:db8::1]:54,2001:db8::2")
     found = [("192.0.2.1", 53), ("192.0.2.2", 5353), ("2001:db8::1", 54), ("2001:db8::2", 53)]
-    assert environment.servers("SETTING", 53) == found
+    assert environment.server_addresses("SETTING", 53) == found
     for typed in ("dns.example", "192.0.2.1:no", "192.0.2.1:99999", "[::1", "192.0.2.1/8", "u@192.0.2.1"):
-        assert f"SETTING has {typed!r}: write IP" in error_of(monkeypatch, typed, environment.servers, 53)
+        assert f"SETTING has {typed!r}: write IP" in error_of(monkeypatch, typed, environment.server_addresses, 53)
 
 
 @pytest.mark.parametrize("command", ["list_jobs", "audit", "migrate"])

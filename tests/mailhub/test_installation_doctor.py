@@ -116,7 +116,7 @@ def test_settings_of_postgresql_that_harm_it_are_named_with_their_remedy(setting
     wrong = {"fsync": "off", "autovacuum": "off", "default_transaction_isolation": "serializable"}
     with postgres(**wrong, synchronous_commit="off", max_connections="15"):
         found, code = doctor()
-        assert {one.id for one in checks.of_database() if one.is_serious()} == {"mailhub.E009", "mailhub.E010"}
+        assert {one.id for one in checks.check_database() if one.is_serious()} == {"mailhub.E009", "mailhub.E010"}
     assert code == 1
     assert found["fsync"]["level"] == found["vacuum"]["level"] == found["isolation"]["level"] == "error"
     assert found["vacuum"]["sentence"] == "autovacuum is off: tables grow without end. Set autovacuum = on"

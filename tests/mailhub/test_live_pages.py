@@ -74,11 +74,11 @@ class TestCompression:
     def test_files_are_collected_once_under_names_of_their_content(self, settings: Any, tmp_path: Path) -> None:
         settings.STATIC_FOLDER = settings.STATIC_ROOT = tmp_path
         (tmp_path / "new-of-one-that-was-killed").mkdir()
-        static_files.collect()
+        static_files.collect_static()
         folder = settings.STATIC_ROOT
         assert folder.parent == tmp_path
         settings.STATIC_ROOT = tmp_path
-        static_files.collect()
+        static_files.collect_static()
         assert folder == settings.STATIC_ROOT
         (name,) = (one.name for one in (folder / "mailhub").glob("admin.*.css"))
         assert (folder / "mailhub" / f"{name}.gz").exists()

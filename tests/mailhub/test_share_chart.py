@@ -46,7 +46,7 @@ def test_the_picture_and_the_table_say_who_was_given_what(
     shared: tuple[Vendor, Sponsor, Sponsor], admin_client: Client
 ) -> None:
     vendor, _anton, _velma = shared
-    chart = share_chart.of_vendor(vendor)
+    chart = share_chart.chart_of_vendor(vendor)
     assert [(row.name, row.weight, row.given, row.percent, row.waiting, row.part) for row in chart.rows] == [
         ("Velma", 2, 400, 67, 70, 67), ("Anton", 1, 200, 33, 500, 33),
     ]  # fmt: skip
@@ -99,7 +99,7 @@ def test_many_sponsors_take_no_more_statements_and_a_bounded_table(
     for _ in range(30):
         given(vendor, factories.sponsor(), 2, 1)
     assert asked() == few
-    chart = share_chart.of_vendor(vendor)
+    chart = share_chart.chart_of_vendor(vendor)
     assert len(chart.rows) == share_chart.MOST_ROWS and chart.more == 12
     assert {bar.look for bar in chart.bars} == {0, 1, 2, 3, 4, 5}, "the rest are one colour"
     assert sum(bar.height for bar in chart.bars if bar.look == 0) > 0

@@ -154,14 +154,14 @@ MADE: dict[str, Callable[[datetime], models.Model]] = {
 @pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment.name)
 def test_a_moment_further_ahead_than_is_legal_is_corrected_and_told(moment: StoredMoment, caplog: Any) -> None:
     row = MADE[moment.name](timezone.now() + moment.longest + HOUR)
-    assert stored_moments.look(at_once=True) >= 1
+    assert stored_moments.correct_moments(at_once=True) >= 1
     row.refresh_from_db()
     found = getattr(row, moment.field)
     assert found is None or found <= database_now()
     assert f"a stored moment lay ahead: {moment.name} of 1 rows, by up to " in caplog.text
     noted = MomentFound.objects.get(pk=moment.name)
     assert noted.number == 1 and noted.ahead > moment.longest
-    assert stored_moments.look(at_once=True) == 0, "once is enough"
+    assert stored_moments.correct_moments(at_once=True) == 0, "once is enough"
 
 
 @pytest.mark.django_db
@@ -169,7 +169,7 @@ def test_a_moment_further_ahead_than_is_legal_is_corrected_and_told(moment: Stor
 def test_a_moment_that_is_legal_stays(moment: StoredMoment) -> None:
     at = timezone.now() + moment.longest
     row = MADE[moment.name](at)
-    assert stored_moments.look(at_once=True) == 0
+    assert stored_moments.correct_moments(at_once=True) == 0
     row.refresh_from_db()
     assert getattr(row, moment.field) == at
     assert not MomentFound.objects.exists()
@@ -181,7 +181,7 @@ def test_a_send_time_in_a_year_is_the_sponsors_and_stays() -> None:
     job = factories.campaign_with_job(2, status="READY")
     type(job.campaign).objects.filter(pk=job.campaign_id).update(send_at=at)
     Job.objects.filter(pk=job.pk).update(not_before=at)
-    assert stored_moments.look(at_once=True) == 0
+    assert stored_moments.correct_moments(at_once=True) == 0
     job.refresh_from_db()
     assert job.not_before == at
 
@@ -192,7 +192,7 @@ def test_messages_that_are_put_off_too_long_are_corrected_with_their_job() -> No
     job, other = in_a_campaign(not_before=far), in_a_campaign()
     for one in (job, other):
         Message.objects.filter(campaign=one.campaign_id).update(call_after=far, put_off_at=timezone.now())
-    stored_moments.look(at_once=True)
+    stored_moments.correct_moments(at_once=True)
     assert not Message.objects.filter(campaign=job.campaign_id, call_after__gt=database_now()).exists()
     assert Message.objects.filter(campaign=other.campaign_id, call_after=far).count() == 3, "its sender comes to them"
 
@@ -203,7 +203,7 @@ def test_after_the_clock_was_put_back_waits_end_as_they_were_meant(caplog: Any) 
     PeriodicRun.objects.create(task=stored_moments.LOOKED, ran_at=now + HOUR)
     wrong, right = hook_call(now + HOUR + timedelta(seconds=300)), hook_call(now + timedelta(seconds=300))
     closed = login(retry_after_until=now + HOUR + timedelta(seconds=30))
-    assert stored_moments.look() == 0, "all of them are legal"
+    assert stored_moments.correct_moments() == 0, "all of them are legal"
     for row in (wrong, right, closed):
         row.refresh_from_db()
     assert right.next_at == now + timedelta(seconds=300)
@@ -215,10 +215,10 @@ def test_after_the_clock_was_put_back_waits_end_as_they_were_meant(caplog: Any) 
 
 @pytest.mark.django_db
 def test_one_process_a_minute_looks() -> None:
-    stored_moments.look()
+    stored_moments.correct_moments()
     row = beat_row(last_run_at=timezone.now() + HOUR)
-    assert stored_moments.look() == 0, "another process has looked within the minute"
+    assert stored_moments.correct_moments() == 0, "another process has looked within the minute"
     PeriodicRun.objects.update(ran_at=timezone.now() - timedelta(seconds=61))
-    assert stored_moments.look() == 1
+    assert stored_moments.correct_moments() == 1
     row.refresh_from_db()
     assert row.last_run_at <= database_now()

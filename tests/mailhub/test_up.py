@@ -28,7 +28,7 @@ SUPERVISE = """
 import signal, sys
 from mailhub.supervisor import Supervisor
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-sys.exit(Supervisor(sys.stdout).run(eval(sys.argv[1])))
+sys.exit(Supervisor(sys.stdout).run_until_signal(eval(sys.argv[1])))
 """
 # Says that it is there and ends politely; its child does not.
 POLITE = """sh -c 'trap "echo ending; exit 0" TERM; sleep 1000 & echo here; while :; do wait; done'"""
@@ -192,17 +192,17 @@ def test_up_runs_the_procfile_once_and_leaves_no_process_and_no_server(
         first, *_, last = again.read_text().splitlines()
         assert first.startswith("mailhub starts") and last == f"CommandError: mailhub is up already: process {up.pid}"
         assert said.read_text().startswith("mailhub starts") and "The database is up to date (" in said.read_text()
-        assert Daemon("redis", home.path).alive()
+        assert Daemon("redis", home.path).is_alive()
         settings.MAILHUB_HOME = home.path
-        wait_until(probes.refusing, "status tells of the other one", log=said.read_text)
-        assert probes.refusing()[0].startswith("bad ends again and again, ")
+        wait_until(probes.refusing_sentences, "status tells of the other one", log=said.read_text)
+        assert probes.refusing_sentences()[0].startswith("bad ends again and again, ")
         up.send_signal(signal.SIGTERM)
         assert exit_of(up) == 143
         assert "| ending" in said.read_text()
         all_have_ended(marker)
-        assert embedded.stop(home) == [], "its servers have ended with it"
+        assert embedded.stop_servers(home) == [], "its servers have ended with it"
     finally:
-        embedded.reset(home)
+        embedded.reset_servers(home)
 
 
 def test_flowers_password_is_in_a_file_of_the_owner_and_not_on_the_terminal(

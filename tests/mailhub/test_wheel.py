@@ -168,4 +168,4 @@ def test_the_demo_runs_from_the_wheel_in_an_empty_folder_and_its_books_agree(pro
     assert demo.returncode == 0, f"{said}\n{log.read_text()[-5000:] if log.exists() else ''}"
     assert "The books agree" in said and "every promise is kept by the rows" in said and "Traceback" not in said
     assert list(folder.iterdir()) == []
-    assert not [name for name in ("postgres", "redis") if Daemon(name, home / "demo").alive()]
+    assert not [name for name in ("postgres", "redis") if Daemon(name, home / "demo").is_alive()]

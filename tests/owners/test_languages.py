@@ -48,7 +48,7 @@ def marked():
             yield from ((text, path) for text in texts(path.read_bytes()))
     admin.autodiscover()
     with translation.override("en"):
-        yield from ((text, model_texts.__file__) for text in model_texts.texts())
+        yield from ((text, model_texts.__file__) for text in model_texts.shown_texts())
     for path in (*(ROOT / "mailhub/templates").rglob("*.html"), *(ROOT / "campaigns").rglob("*.html")):
         yield from ((text, path) for text in texts(templatize(path.read_text()).encode()))
 

@@ -132,9 +132,9 @@ def test_a_row_that_says_the_same_is_not_rendered_again_and_any_change_of_it_is(
         return first, second
 
     rows()
-    kept = list_rows._rendered.cache_info()
+    kept = list_rows._render_cached.cache_info()
     before = rows()
-    after = list_rows._rendered.cache_info()
+    after = list_rows._render_cached.cache_info()
     assert (after.hits, after.misses) == (kept.hits + 2, kept.misses)
     Job.objects.update(accepted=2)
     Sponsor.objects.update(name="Southwind")
@@ -155,7 +155,7 @@ def test_outcomes_of_minutes_that_are_over_are_summed_up_once(monkeypatch: pytes
         Minute.objects.create(vendor=login.vendor, at=at, sponsor=1, share=share, accepted=1, units=2)
 
     def seen(at: datetime.datetime, sponsors: list[int] | None = None) -> tuple[int, int]:
-        today, last = outcomes.of_today(at, sponsors)
+        today, last = outcomes.outcomes_of_today(at, sponsors)
         return today[login.vendor_id]["accepted"], last
 
     minute = datetime.timedelta(minutes=1)

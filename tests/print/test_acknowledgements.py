@@ -84,7 +84,7 @@ def broken() -> list[str]:
 def test_each_letter_is_accepted_when_the_vendors_file_says_so_and_no_earlier(server: SftpVendor) -> None:
     made = send_the_rest(job(server, 6))
     assert sums() == {"in doubt": 6} and sum(server.visible.values()) == 1
-    assert dashboard.read().attention == 0, "it is too early for alarm"
+    assert dashboard.read_dashboard().attention == 0, "it is too early for alarm"
     names = references()
     server.acknowledge("a.csv", file_of(*[(name, "accepted") for name in names[:3]], (names[3], "refused")))
     assert fetched().reports == 4
@@ -112,7 +112,7 @@ def test_a_batch_that_nobody_acknowledges_is_never_called_again_and_is_an_alarm_
     Message.objects.update(settle_at=timezone.now(), sent_at=timezone.now() - timedelta(days=1))
     assert reconciler.reconcile_due_doubts() == 3
     assert sums() == {"in doubt": 3} and sum(server.visible.values()) == 1
-    assert dashboard.read().attention == 3
+    assert dashboard.read_dashboard().attention == 3
     assert not Message.objects.filter(settle_at__isnull=False).exists(), "only a person or the vendor's file settles it"
     server.acknowledge("late.csv", file_of(*[(name, "accepted") for name in references()]))
     fetched()
@@ -220,7 +220,7 @@ def test_whoever_kills_the_sender_before_a_batch_is_visible_loses_nothing_and_ma
     assert sums() == {"in doubt": 3} and not server.visible
     settle_now()
     assert sums() == {"in doubt": 3} and not server.visible, "the rename may still come: a person decides"
-    assert dashboard.read().attention == 3
+    assert dashboard.read_dashboard().attention == 3
 
 
 @pytest.mark.parametrize("stays", ["yes", "no"])
@@ -230,7 +230,7 @@ def test_whoever_kills_the_sender_before_it_records_a_batch_that_is_visible_make
     made = job(server, 3, manifests_stay=stays, timeout="20", making="60", uploading="5")
     killed_while_sending(server, made, "rename", "", "done and hang")
     send_the_rest(made)
-    assert sums() == {"in doubt": 3} and dashboard.read().attention == 3
+    assert sums() == {"in doubt": 3} and dashboard.read_dashboard().attention == 3
     settle_now()
     assert sums() == {"in doubt": 3} and in_manifests(server) == sorted(references())
     server.acknowledge("a.csv", file_of(*[(name, "accepted") for name in references()]))
@@ -245,7 +245,7 @@ def test_a_sender_killed_before_its_batch_without_a_promise_about_manifests_leav
     killed_while_sending(server, made, "write", ".pdf", "hang")
     send_the_rest(made)
     settle_now()
-    assert sums() == {"in doubt": 3} and not server.visible and dashboard.read().attention == 3
+    assert sums() == {"in doubt": 3} and not server.visible and dashboard.read_dashboard().attention == 3
 
 
 def test_whoever_kills_the_reader_after_it_stored_a_file_has_it_read_again(server: SftpVendor) -> None:

@@ -174,10 +174,10 @@ def test_a_long_wait_is_an_alarm_that_is_logged_once(login: Credential, caplog: 
 
 @pytest.mark.django_db(transaction=True)
 def test_metrics_count_them_by_vendor(login: Credential) -> None:
-    assert 'mailhub_receivers_waiting_seconds{vendor="relay"} 0.0' in metrics.text().decode()
+    assert 'mailhub_receivers_waiting_seconds{vendor="relay"} 0.0' in metrics.metrics_text().decode()
     lasting(login)
     waiting(login, "small.example")
-    found = metrics.text().decode()
+    found = metrics.metrics_text().decode()
     assert 'mailhub_receivers_waiting{vendor="relay"} 2.0' in found
     [seconds] = [line for line in found.splitlines() if line.startswith("mailhub_receivers_waiting_seconds{")]
     assert float(seconds.split()[-1]) > deferrals.LONG.total_seconds()

@@ -179,7 +179,7 @@ def test_commands_tell_shares_and_each_ones_end(
 
 @pytest.mark.django_db(transaction=True)
 def test_metrics_tell_who_shares_a_vendor(issue: tuple[Job, Job]) -> None:
-    found = metrics.text().decode()
+    found = metrics.metrics_text().decode()
     assert 'mailhub_sponsors_queued{vendor="mail"} 2.0' in found
     assert 'mailhub_sponsor_messages_queued{sponsor="Velma",vendor="mail"} 200.0' in found
     assert 'mailhub_sponsor_share{sponsor="Anton",vendor="mail"} 0.5' in found
@@ -190,11 +190,11 @@ def test_metrics_name_no_sponsor_that_is_alone_and_only_so_many(
     login: Credential, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits(login, factories.sponsor("Anton"), 5)
-    assert "Anton" not in metrics.text().decode()
+    assert "Anton" not in metrics.metrics_text().decode()
     for name in ("Velma", "Otto", "Udo"):
         waits(login, factories.sponsor(name), 5)
     monkeypatch.setattr(metrics, "PAIRS", 2)
-    found = metrics.text().decode()
+    found = metrics.metrics_text().decode()
     assert 'sponsor="Velma"' in found and "Otto" not in found
     assert 'mailhub_sponsor_messages_queued{sponsor="(others)",vendor="mail"} 10.0' in found
 
@@ -339,7 +339,7 @@ def test_doors_tell_the_classes_that_wait(
 
 @pytest.mark.django_db(transaction=True)
 def test_metrics_count_what_waits_by_class(classes: tuple[Job, Job]) -> None:
-    found = metrics.text().decode()
+    found = metrics.metrics_text().decode()
     for mail_class, queued in (("urgent", "540.0"), ("usual", "0.0"), ("bulk", "1e+06")):
         assert f'mailhub_class_messages_queued{{class="{mail_class}",vendor="mail"}} {queued}' in found
 

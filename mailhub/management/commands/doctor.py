@@ -59,17 +59,17 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if options["identity"] and options["installation"]:
             raise CommandError("--identity and --installation are two questions: ask one of them", returncode=2)
-        bad, silent = ("", "") if options["installation"] else self._of_identities(options)
-        weak = "" if options["identity"] else self._of_installation(options)
+        bad, silent = ("", "") if options["installation"] else self._check_identities(options)
+        weak = "" if options["identity"] else self._check_installation(options)
         if bad or weak:
             raise CommandError("; ".join(filter(None, (bad, weak))))
         if silent:
             raise CommandError(silent, returncode=3)
 
-    def _of_identities(self, options: dict[str, Any]) -> tuple[str, str]:
+    def _check_identities(self, options: dict[str, Any]) -> tuple[str, str]:
         """Return the faults, and the checks without an answer from the DNS, each as a sentence or empty."""
         found: list[Finding] = []
-        identities = _identities(options["identity"])
+        identities = _named_identities(options["identity"])
         if not identities and not options["json"]:
             self.stdout.write("there is no sender identity: manage.py identity add")
         for identity in identities:
@@ -78,7 +78,7 @@ class Command(BaseCommand):
             if options["json"]:
                 write_json(self.stdout, ({"identity": str(identity), **one.finding_facts()} for one in of_it))
             else:
-                self._show(identity, of_it)
+                self._show_findings(identity, of_it)
         bad = sum(one.status in findings.BAD for one in found)
         silent = sum(one.status == findings.NO_ANSWER for one in found)
         return (
@@ -86,7 +86,7 @@ class Command(BaseCommand):
             f"{silent} of {len(found)} {'has' if silent == 1 else 'have'} no answer from the DNS" if silent else "",
         )
 
-    def _of_installation(self, options: dict[str, Any]) -> str:
+    def _check_installation(self, options: dict[str, Any]) -> str:
         """Run all checks, showing each verdict at once. Returns the faults as a sentence, or empty."""
         if not options["json"]:
             self.stdout.write("installation:")
@@ -94,7 +94,7 @@ class Command(BaseCommand):
         for one in registry.examine_installation(probe_checks.CHECKS, options["seconds"]):
             found.append(one.level)
             if options["json"]:
-                write_json(self.stdout, [_facts(one)])
+                write_json(self.stdout, [_verdict_facts(one)])
             else:
                 self.stdout.write(f"{one.name:{WIDE}} {one.level:9} {findings.escape_for_terminal(str(one))}")
             self.stdout.flush()
@@ -104,7 +104,7 @@ class Command(BaseCommand):
         counts = (f"{n} {word}{'' if n == 1 else 's'}" for n, word in ((errors, "error"), (warnings, "warning")))
         return f"the installation has {' and '.join(counts)}"
 
-    def _show(self, identity: Identity, of_it: list[Finding]) -> None:
+    def _show_findings(self, identity: Identity, of_it: list[Finding]) -> None:
         self.stdout.write(f"{identity}: {identity.shown}")
         self._show_lines(of_it)
 
@@ -122,13 +122,13 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _facts(one: HealthVerdict) -> dict[str, Any]:
+def _verdict_facts(one: HealthVerdict) -> dict[str, Any]:
     finding = Finding(one.name, STATUSES[one.level], str(one))
     seen = {"level": one.level, "seen": one.seen, "remedy": one.remedy}
     return {"identity": None, **finding.finding_facts(), **seen}
 
 
-def _identities(name: str | None) -> list[Identity]:
+def _named_identities(name: str | None) -> list[Identity]:
     if name is None:
         return list(Identity.objects.select_related("sponsor").filter(enabled=True, channel="email"))
     sponsor, slash, identity = name.rpartition("/")

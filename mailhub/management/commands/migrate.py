@@ -64,7 +64,7 @@ class Command(migrate.Command):
                 self._tell_effects(upgrades.find_effects(_read_plan(options)), options)
             super().handle(*args, **options)
         else:
-            with self._alone():
+            with self._wait_until_alone():
                 _refuse_another_version()
                 self._go_forward(args, options)
 
@@ -78,7 +78,7 @@ class Command(migrate.Command):
         if all(one.is_additive for one in effects) and not options["app_label"]:
             self._apply_beside_calls(args, options)
             return
-        with self._without_calls(options):
+        with self._forbid_calls(options):
             super().handle(*args, **options)
 
     def _apply_beside_calls(self, args: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -95,7 +95,7 @@ class Command(migrate.Command):
                     raise CommandError(
                         f"a table stays locked ({why}): pg_stat_activity names the session. Say migrate again"
                     ) from why
-                self._tell("a table is in use, tries again ...", options)
+                self._tell_at_time("a table is in use, tries again ...", options)
                 time.sleep(LOOK_SECONDS)
             finally:
                 _set_lock_timeout("0")
@@ -112,31 +112,31 @@ class Command(migrate.Command):
         """Undo all migrations after a release, or refuse before anything is changed."""
         version = options["back_to"]
         targets = list(upgrades.RELEASES[version].items())
-        with self._alone():
+        with self._wait_until_alone():
             executor = MigrationExecutor(connection)
             plan = executor.migration_plan(targets)
             if not all(is_backwards for _, is_backwards in plan):
                 raise CommandError(f"the tables are older than those of {version}: say migrate. Nothing was changed")
             effects = upgrades.find_effects(migration for migration, _ in plan)
             for one in effects:
-                self._tell(f"undoes {one.name}: what only its columns and tables hold is lost", options)
+                self._tell_at_time(f"undoes {one.name}: what only its columns and tables hold is lost", options)
             if kept := [f"{one.name} ({one.no_way_back})" for one in effects if one.no_way_back]:
                 raise CommandError(
                     f"there is no way back to {version} but a dump: {', '.join(kept)}. Nothing was changed"
                 )
             if options["plan"] or not plan:
                 return
-            with self._without_calls(options):
+            with self._forbid_calls(options):
                 executor.migrate(targets, plan)
                 guard.finish_migration()
-            self._tell(f"install {version}, say its migrate once, and start its processes", options)
+            self._tell_at_time(f"install {version}, say its migrate once, and start its processes", options)
 
     def _tell_effects(self, effects: list[upgrades.MigrationEffect], options: dict[str, Any]) -> None:
         for sentence in upgrades.describe_effects(effects):
-            self._tell(sentence, options)
+            self._tell_at_time(sentence, options)
 
     @contextmanager
-    def _without_calls(self, options: dict[str, Any]) -> Iterator[None]:
+    def _forbid_calls(self, options: dict[str, Any]) -> Iterator[None]:
         """Let no call start in the block, once a person or an option has agreed."""
         _ask_person(options)
         closed = self._stop_calls(options)
@@ -144,16 +144,18 @@ class Command(migrate.Command):
         yield
         if closed:
             took = f"the tables were changed in {time.monotonic() - began:.1f} s"
-            self._tell(f"{took}: processes of {options['back_to'] or 'this version'} may start calls again", options)
+            self._tell_at_time(
+                f"{took}: processes of {options['back_to'] or 'this version'} may start calls again", options
+            )
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _wait_until_alone(self) -> Iterator[None]:
         """Wait until no other `migrate` works on this database; the first to end would permit calls for both."""
         waits = False
         with connection.cursor() as cursor:
             while not _is_true(cursor, LOCK):
                 if not waits:
-                    self._tell("waits for another migrate of this database ...")
+                    self._tell_at_time("waits for another migrate of this database ...")
                     waits = True
                 time.sleep(LOOK_SECONDS)
         try:
@@ -171,28 +173,28 @@ class Command(migrate.Command):
         if before is None:
             return False
         try:
-            self._tell("no call starts from now on", options)
+            self._tell_at_time("no call starts from now on", options)
             if options["wait"]:
-                self._until_nobody_sends()
+                self._wait_until_nobody_sends()
             elif not options["force"]:
                 _refuse_while_mail_is_sent()
         except BaseException:
             guard.undo_close(before)
             raise
         if not options["force"]:
-            self._tell(f"no call is open any more, after {time.monotonic() - began:.1f} s", options)
+            self._tell_at_time(f"no call is open any more, after {time.monotonic() - began:.1f} s", options)
         return True
 
-    def _until_nobody_sends(self) -> None:
+    def _wait_until_nobody_sends(self) -> None:
         """Wait. Within a second senders notice the prohibition, finish their calls and put their jobs back."""
         shown = 0
         while jobs := guard.count_live_jobs(settings.LEASE_SECONDS):
             if jobs != shown:
-                self._tell(f"waits for the open calls of {'1 job' if jobs == 1 else f'{jobs} jobs'} ...")
+                self._tell_at_time(f"waits for the open calls of {'1 job' if jobs == 1 else f'{jobs} jobs'} ...")
                 shown = jobs
             time.sleep(LOOK_SECONDS)
 
-    def _tell(self, sentence: str, options: dict[str, Any] | None = None) -> None:
+    def _tell_at_time(self, sentence: str, options: dict[str, Any] | None = None) -> None:
         """Write a sentence, unless `options` ask for silence."""
         if options is None or options["verbosity"]:
             self.stderr.write(f"{timezone.localtime():%H:%M:%S} {sentence}")

@@ -33,7 +33,7 @@ class Command(BaseCommand):
         for model in apps.get_models():
             for field in model._meta.fields:
                 if isinstance(field, EncryptedJSONField):
-                    done += self._rotate(model, field.name)
+                    done += self._rotate_column(model, field.name)
         known = 1 + len(settings.SECRET_KEY_FALLBACKS)
         summary = (
             f"{count_of(done, 'secret is', 'secrets are')} encrypted with SECRET_KEY; "
@@ -41,7 +41,7 @@ class Command(BaseCommand):
         )
         write_result(self.stdout, summary, {"secrets": done, "keys": known}, options["json"])
 
-    def _rotate(self, model: type[Model], name: str) -> int:
+    def _rotate_column(self, model: type[Model], name: str) -> int:
         """Encrypt one row at a time, under its lock, so that a secret entered meanwhile is not overwritten."""
         done = 0
         for pk in model._default_manager.order_by("pk").values_list("pk", flat=True):

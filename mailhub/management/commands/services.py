@@ -24,28 +24,28 @@ class Command(BaseCommand):
         home = embedded.Home()
         try:
             if action == "status":
-                self._status(home)
+                self._show_status(home)
             elif action == "start":
-                embedded.ensure(home)
-                self._status(home)
+                embedded.ensure_servers(home)
+                self._show_status(home)
             elif action == "stop":
-                self._stop(home)
+                self._stop_and_tell(home)
             elif action == "rebuild-redis":
                 self._rebuild_redis(home)
             else:
-                self._reset(home, yes)
+                self._reset_if_agreed(home, yes)
         except embedded.EmbeddedError as why:
             raise CommandError(str(why)) from why
 
-    def _status(self, home: embedded.Home) -> None:
-        states = embedded.status(home)
+    def _show_status(self, home: embedded.Home) -> None:
+        states = embedded.server_states(home)
         for state in states:
-            self.stdout.write(_sentence(state))
+            self.stdout.write(_engine_sentence(state))
         if not all(state.running for state in states):
             raise SystemExit(NOT_RUNNING)
 
-    def _stop(self, home: embedded.Home) -> None:
-        stopped = embedded.stop(home)
+    def _stop_and_tell(self, home: embedded.Home) -> None:
+        stopped = embedded.stop_servers(home)
         self.stdout.write(f"Stopped: {', '.join(stopped)}" if stopped else "Nothing was running")
 
     def _rebuild_redis(self, home: embedded.Home) -> None:
@@ -56,20 +56,20 @@ class Command(BaseCommand):
             "The sweep finds the jobs again; the throttle is written anew from the ledger before a vendor is called."
         )
 
-    def _reset(self, home: embedded.Home, yes: bool) -> None:
-        if not yes and not self._agreed(home):
+    def _reset_if_agreed(self, home: embedded.Home, yes: bool) -> None:
+        if not yes and not self._has_agreed(home):
             raise CommandError("Nothing was deleted")
-        embedded.reset(home)
+        embedded.reset_servers(home)
         self.stdout.write(f"Deleted the databases in {home.path}")
 
-    def _agreed(self, home: embedded.Home) -> bool:
+    def _has_agreed(self, home: embedded.Home) -> bool:
         try:
             return input(f"Delete all mail, jobs and queues in {home.path}? Type yes: ").strip() == "yes"
         except EOFError:
             return False
 
 
-def _sentence(state: embedded.State) -> str:
+def _engine_sentence(state: embedded.State) -> str:
     if state.given:
         return f"{state.title}: given by {state.variable}"  # its URL may contain a password
     if state.running:

@@ -62,32 +62,32 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            self._show(options)
+            self._show_once(options)
         except Error as error:
             if not find_refusal_text(error):
                 raise
-            raise CommandError("; ".join(probes.refusing()) or str(error)) from error
+            raise CommandError("; ".join(probes.refusing_sentences()) or str(error)) from error
 
-    def _show(self, options: dict[str, Any]) -> None:
+    def _show_once(self, options: dict[str, Any]) -> None:
         if options["json"]:
-            seen = dashboard.read()
+            seen = dashboard.read_dashboard()
             running = {one.vendor_id: one for one in seen.streams}
-            write_json(self.stdout, (_facts(row, running[row.vendor.pk]) for row in seen.vendors))
+            write_json(self.stdout, (_vendor_row_facts(row, running[row.vendor.pk]) for row in seen.vendors))
         elif options["check"]:
-            self._check()
+            self._check_or_fail()
         elif options["watch"]:
-            self._watch()
+            self._watch_live()
         else:
             terminal = self.stdout.isatty()
             console = Console(force_terminal=terminal, width=None if terminal else PIPE_WIDTH, highlight=False)
             with console.capture() as text:
-                console.print(_page(dashboard.ask_workers(), console.width))
+                console.print(_status_page(dashboard.ask_workers(), console.width))
             self.stdout.write(text.get().rstrip())
 
-    def _check(self) -> None:
+    def _check_or_fail(self) -> None:
         if halt := recovery.current_halt():
             raise CommandError(alarms.NOTHING_CALLED.text % _describe_halt(halt))
-        away = probes.refusing()
+        away = probes.refusing_sentences()
         late = streams.late_alarms(streams.streams_of_vendors())
         failing = [] if away else dashboard.failing_vendors()
         # The first that has something names the fault; all are shown.
@@ -96,21 +96,21 @@ class Command(BaseCommand):
             f"{count_of(len(late), 'vendor has', 'vendors have')} jobs that wait": late,
             f"{count_of(len(failing), 'vendor fails', 'vendors fail')}, and mail waits": failing,
             "receiving domains have accepted nothing for hours": [] if away else deferrals.lasting_waits(),
-            "a constraint refuses messages": findings.of_tables(),
-            "processes of another version need a restart": [] if away else findings.of_versions(),
-            "workers need a restart": dashboard.to_restart(),
-            "a clock was wrong within the hour": findings.of_clocks(),
+            "a constraint refuses messages": findings.table_findings(),
+            "processes of another version need a restart": [] if away else findings.version_findings(),
+            "workers need a restart": dashboard.restart_sentences(),
+            "a clock was wrong within the hour": findings.clock_findings(),
         }
         for alarm in chain.from_iterable(found.values()):
             self.stdout.write(str(alarm))
         if fault := next((fault for fault, alarms_of_it in found.items() if alarms_of_it), None):
             raise CommandError(fault)
 
-    def _watch(self) -> None:
+    def _watch_live(self) -> None:
         try:
             with Live(auto_refresh=False, screen=False) as live:
                 while True:
-                    live.update(_page(dashboard.ask_workers(), live.console.width), refresh=True)
+                    live.update(_status_page(dashboard.ask_workers(), live.console.width), refresh=True)
                     sleep(REDRAW_SECONDS)
         except KeyboardInterrupt:
             return
@@ -120,9 +120,9 @@ def _describe_halt(halt: recovery.Halt) -> str:
     return f"{halt.why} ({halt.held})" if halt.held else halt.why
 
 
-def _page(found: dashboard.Workers, width: int) -> RenderableType:
-    now, seen = timezone.now(), dashboard.read()
-    lines = {one["name"]: one["values"] for one in charts.throughput(now, MINUTES)["vendors"]}
+def _status_page(found: dashboard.Workers, width: int) -> RenderableType:
+    now, seen = timezone.now(), dashboard.read_dashboard()
+    lines = {one["name"]: one["values"] for one in charts.throughput_series(now, MINUTES)["vendors"]}
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("vendor", no_wrap=True)
     table.add_column("limit")
@@ -134,12 +134,12 @@ def _page(found: dashboard.Workers, width: int) -> RenderableType:
     for column in ("good answers", "by the minute") if more else ():
         table.add_column(column)
     for row in seen.vendors:
-        limits, windows = ("\n".join(parts) for parts in (_limits(row), _windows(row)))
+        limits, windows = ("\n".join(parts) for parts in (_limit_lines(row), _window_lines(row)))
         state = Text(row.state, style=STYLES[row.look])
         line = Sparkline(lines.get(row.vendor.slug, []))
         wide = (row.ratio, line) if more else ()
         ends = Text("\n".join(["no end" if row.state in row.ends else row.ends, *row.apart]))  # the reason once
-        problems = [*row.notes, *_receivers(row), *_doubts(row), row.refused_reports]
+        problems = [*row.notes, *_receiver_lines_of(row), *_doubt_lines(row), row.refused_reports]
         problems += [row.remedy.command if row.remedy else ""]
         state.append("".join(f"\n{problem}" for problem in problems if problem), style="default")
         name = fill(row.vendor.slug, max(SLUG, width // 5))  # broken at a hyphen
@@ -149,30 +149,30 @@ def _page(found: dashboard.Workers, width: int) -> RenderableType:
     wrong = (
         *seen.alarms,
         *seen.failing,
-        *map(str, findings.of_tables()),
-        *map(str, findings.of_versions()),
+        *map(str, findings.table_findings()),
+        *map(str, findings.version_findings()),
         *found.outdated,
-        *map(str, findings.of_clocks()),
-        *_journal(),
+        *map(str, findings.clock_findings()),
+        *_journal_lines(),
     )
     late = [Text(alarm, style="bold red") for alarm in wrong]
-    away = [Text(sentence, style="bold red") for sentence in probes.refusing()]
-    return Group(*away, *halted, *late, Text(_headline(seen, found, width)), *_versions(found), table)
+    away = [Text(sentence, style="bold red") for sentence in probes.refusing_sentences()]
+    return Group(*away, *halted, *late, Text(_headline_text(seen, found, width)), *_version_lines(found), table)
 
 
-def _journal() -> list[str]:
+def _journal_lines() -> list[str]:
     """Say why senders in this home keep no journal of calls, if the folder is the reason."""
     trouble = find_trouble()
     return [alarms.NO_JOURNAL.text % (layout.journal_folder(), trouble)] if trouble else []
 
 
-def _versions(found: dashboard.Workers) -> list[Text]:
+def _version_lines(found: dashboard.Workers) -> list[Text]:
     """Name the running processes by version; workers that say none are of 0.3.0 or before."""
     try:
         running = running_versions.read_processes()
     except redis_clients.WorkerRegistryUnreachable:
         return []
-    own, by_version = running_versions.own_version(), defaultdict[str, Counter[str]](Counter)
+    own, by_version = running_versions.version_of_this_process(), defaultdict[str, Counter[str]](Counter)
     for process in running:
         of_other = "" if process.program.tables == own.tables else " (other tables)"
         by_version[f"{process.program.version}{of_other}"][process.name.partition("@")[0]] += 1
@@ -180,14 +180,14 @@ def _versions(found: dashboard.Workers) -> list[Text]:
     by_version["unknown, 0.3.0 or before"] += Counter(
         name.partition("@")[0] for name in found.names if name not in named
     )
-    return [Text(f"version {one}: {_roles(roles)}") for one, roles in sorted(by_version.items()) if roles]
+    return [Text(f"version {one}: {_roles_text(roles)}") for one, roles in sorted(by_version.items()) if roles]
 
 
-def _roles(roles: Counter[str]) -> str:
+def _roles_text(roles: Counter[str]) -> str:
     return ", ".join(name if count == 1 else f"{count} {name}" for name, count in sorted(roles.items()))
 
 
-def _headline(seen: dashboard.Dashboard, found: dashboard.Workers, width: int) -> str:
+def _headline_text(seen: dashboard.Dashboard, found: dashboard.Workers, width: int) -> str:
     at_work = "the broker does not answer" if found.lost else count_of(len(found.names), "worker")
     if found.unread:
         rest = len(found.unread) - NAMED
@@ -195,24 +195,24 @@ def _headline(seen: dashboard.Dashboard, found: dashboard.Workers, width: int) -
     at, today = f"{timezone.localtime(seen.at):%H:%M:%S}", seen.today
     waiting = count_of(seen.waiting, "message waits", "messages wait")
     attention = count_of(seen.attention, "needs attention", "need attention")
-    now = f"{_streams(seen)}, {waiting}; {attention}; {at_work}"
+    now = f"{_streams_text(seen)}, {waiting}; {attention}; {at_work}"
     done = f"today {today['accepted']:,} sent, {today['refused']:,} failed"
     return f"{at}  {now}; {done}" if width >= NARROW else f"{at}  {now}\n{' ' * len(at)}  {done}"
 
 
-def _streams(seen: dashboard.Dashboard) -> str:
+def _streams_text(seen: dashboard.Dashboard) -> str:
     more, wait = "+" if seen.more_waiting else "", "waits" if seen.jobs_waiting == 1 else "wait"
     waiting = f" ({seen.jobs_waiting:,}{more} {wait} for one)" if seen.jobs_waiting else ""
     return f"{count_of(seen.running_streams, 'stream')}{waiting}"
 
 
-def _receivers(row: dashboard.VendorRow) -> list[str]:
+def _receiver_lines_of(row: dashboard.VendorRow) -> list[str]:
     """Name the receiving domains that wait, and the command that shows their answers."""
     lines = row.receiver_lines
     return [*lines, f"manage.py receiver list {row.vendor.slug}"] if lines else []
 
 
-def _doubts(row: dashboard.VendorRow) -> list[str]:
+def _doubt_lines(row: dashboard.VendorRow) -> list[str]:
     """Name the messages in doubt of a vendor, and the command that decides about them."""
     if not row.doubts:
         return []
@@ -220,11 +220,11 @@ def _doubts(row: dashboard.VendorRow) -> list[str]:
     return [f"{row.doubts:,}{more} in doubt: manage.py resolve --list --causes --vendor {row.vendor.slug}"]
 
 
-def _limits(row: dashboard.VendorRow) -> list[str]:
+def _limit_lines(row: dashboard.VendorRow) -> list[str]:
     return [meter.label for meter in row.meters] or ["none"]
 
 
-def _windows(row: dashboard.VendorRow) -> list[str]:
+def _window_lines(row: dashboard.VendorRow) -> list[str]:
     return ["?" if meter.used is None else f"{meter.used:,} of {meter.limit.units:,}" for meter in row.meters]
 
 
@@ -242,7 +242,7 @@ class Sparkline:
         yield Text(self._blocks[-options.max_width :])
 
 
-def _facts(row: dashboard.VendorRow, running: VendorStreams) -> dict[str, Any]:
+def _vendor_row_facts(row: dashboard.VendorRow, running: VendorStreams) -> dict[str, Any]:
     meters = [{"units": m.limit.units, "seconds": m.limit.seconds, "used": m.used} for m in row.meters]
     return {
         "vendor": row.vendor.slug,

@@ -36,7 +36,7 @@ class Command(BaseCommand):
             home=options["home"],
             environment=options["environment_file"],
             user=options["user"],
-            senders=int(environment.number("VENDOR_PROCESSES", 2)),
+            senders=int(environment.number_setting("VENDOR_PROCESSES", 2)),
         )
         files = unit_files.make_units(read_procfile(), place)
         try:

@@ -33,14 +33,14 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         home = embedded.Home()
-        with _only_one(home):
+        with _allow_only_one(home):
             try:
-                code = self._run()
+                code = self._run_processes()
             finally:
-                embedded.stop(home)
+                embedded.stop_servers(home)
         sys.exit(code)
 
-    def _run(self) -> int:
+    def _run_processes(self) -> int:
         web, api, flower = _free_port("PORT", 8000), _free_port("API_PORT", 8001), _free_port("FLOWER_PORT", 5555)
         password = flower_password(embedded.Home().path)
         os.environ["PYTHONUNBUFFERED"] = "1"
@@ -50,7 +50,7 @@ class Command(BaseCommand):
         self.stdout.flush()
         call_command("migrate", verbosity=0, interactive=False, wait=True)
         self.stdout.write(f"The database is up to date ({time.monotonic() - began:.0f} s)")
-        if why := presence.look():
+        if why := presence.look_for_mark():
             self.stdout.write(f"Nothing is called: {why}")
         self.stdout.write(f"mailhub  http://127.0.0.1:{web}/")
         self.stdout.write(f"API      http://127.0.0.1:{api}/api/v1/docs")
@@ -58,10 +58,10 @@ class Command(BaseCommand):
         self.stdout.write("Ctrl-C ends them and all workers.")
         self.stdout.flush()
         os.chdir(settings.BASE_DIR)
-        return Supervisor(sys.stdout, _note).run(formation())
+        return Supervisor(sys.stdout, _note_for_status).run_until_signal(process_formation())
 
 
-def _note(process: str, sentence: str) -> None:
+def _note_for_status(process: str, sentence: str) -> None:
     """Note it for `status`, which runs in another process."""
     outages.note_outage(f"{outages.PROCESS}{process}", sentence)
 
@@ -73,12 +73,12 @@ def read_procfile() -> dict[str, str]:
     return processes
 
 
-def formation() -> dict[str, str]:
+def process_formation() -> dict[str, str]:
     """Return the Procfile's processes. The senders' process runs VENDOR_PROCESSES times, numbered after a dot.
 
     The process for bounces runs only if BOUNCE_RECEIVER says where it listens.
     """
-    many = int(environment.number("VENDOR_PROCESSES", 2))
+    many = int(environment.number_setting("VENDOR_PROCESSES", 2))
     numbered = {SENDERS: [f"{SENDERS}.{number}" for number in range(1, many + 1)]}
     if not settings.BOUNCE_RECEIVER:
         numbered[BOUNCES] = []
@@ -101,7 +101,7 @@ def flower_password(home: Path) -> str:
 
 
 @contextmanager
-def _only_one(home: embedded.Home) -> Iterator[None]:
+def _allow_only_one(home: embedded.Home) -> Iterator[None]:
     """Allow one `up` in a home. The lock ends with the process, however that ends."""
     home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (home.path / "up.lock").open("a+") as lock:

@@ -30,27 +30,27 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, release: list[int] | None, cancel: list[int] | None, **options: Any) -> None:
         if release:
-            self._tell("released", _release(_known(release)), options["json"])
+            self._tell_tasks("released", _release_tasks(_check_known(release)), options["json"])
         elif cancel:
-            self._tell("cancelled", parking.cancel(_known(cancel), parking.now()), options["json"])
+            self._tell_tasks("cancelled", parking.cancel(_check_known(cancel), parking.now()), options["json"])
         else:
-            write_rows(self.stdout, _facts(ParkedTask.waiting.iterator()), options["json"], COLUMNS)
+            write_rows(self.stdout, _task_facts(ParkedTask.waiting.iterator()), options["json"], COLUMNS)
 
-    def _tell(self, done: str, rows: Iterable[ParkedTask], as_json: bool) -> None:
+    def _tell_tasks(self, done: str, rows: Iterable[ParkedTask], as_json: bool) -> None:
         for row in rows:
             write_result(
                 self.stdout, f"{done} {row.pk}: {row}", {"id": row.pk, "task_id": row.task_id, "done": done}, as_json
             )
 
 
-def _known(ids: list[int]) -> list[int]:
+def _check_known(ids: list[int]) -> list[int]:
     unknown = set(ids).difference(ParkedTask.waiting.filter(pk__in=ids).values_list("pk", flat=True))
     if unknown:
         raise CommandError(f"no task waits with the number {', '.join(map(str, sorted(unknown)))}; nothing was done")
     return ids
 
 
-def _release(ids: list[int]) -> Iterator[ParkedTask]:
+def _release_tasks(ids: list[int]) -> Iterator[ParkedTask]:
     rows = list(ParkedTask.waiting.filter(pk__in=ids))
     parking.bring_forward(ids, parking.now())
     try:
@@ -63,7 +63,7 @@ def _release(ids: list[int]) -> Iterator[ParkedTask]:
         raise CommandError(f"a sweep is busy with {', '.join(map(str, sorted(left)))}; it is due now")
 
 
-def _facts(rows: Iterable[ParkedTask]) -> Iterator[dict[str, Any]]:
+def _task_facts(rows: Iterable[ParkedTask]) -> Iterator[dict[str, Any]]:
     now = parking.now()
     for row in rows:
         yield {
