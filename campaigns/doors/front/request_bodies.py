@@ -50,14 +50,10 @@ def idempotency_key(request: HttpRequest) -> str:
 
 
 def body_fingerprint(parsed: Any) -> bytes:
-    """Return the SHA-256 of a parsed body; spacing and the order of members do not matter. Raises Problem."""
-    try:
-        return hashlib.sha256(orjson.dumps(parsed, option=orjson.OPT_SORT_KEYS)).digest()
-    except orjson.JSONEncodeError as why:  # reading allows deeper nesting than writing
-        raise Problem("bad-request", f"The body cannot be used: {TOO_DEEP}") from why
+    """Return the SHA-256 of what `parse_exactly` gave; spacing and the order of members do not matter."""
+    return hashlib.sha256(orjson.dumps(parsed, option=orjson.OPT_SORT_KEYS)).digest()
 
 
-TOO_DEEP = "it is nested too deeply"
 _BLANKS_BEFORE_COLONS = (b"  :", b"\t:", b"\n:", b"\r:")
 # Numbers that Python may not write with the digits that came: long, tiny, or with an exponent.
 _LONG_NUMBER = re.compile(rb"[0-9.]{16}|[:\[,\s]-?(?:0\.0000|[0-9.]{1,15}[eE])")
@@ -78,14 +74,17 @@ def _parse_decimal(digits: str) -> float | str:
 
 
 def _check_members(body: bytes, parsed: Any) -> None:
-    """Raise ValueError if an object has a member twice. Looks closely only where the numbers of members differ."""
+    """Raise ValueError if an object has a member twice, or values are nested deeper than orjson writes (254).
+
+    Looks closely at members only where their numbers differ.
+    """
     try:
-        is_usual = not any(blank in body for blank in _BLANKS_BEFORE_COLONS)
-        if is_usual and _count_members(body) == _count_members(orjson.dumps(parsed)):
-            return
+        written = orjson.dumps(parsed)
+    except orjson.JSONEncodeError as why:
+        raise ValueError("it is nested too deeply") from why
+    is_usual = not any(blank in body for blank in _BLANKS_BEFORE_COLONS)
+    if not is_usual or _count_members(body) != _count_members(written):
         json.loads(body, object_pairs_hook=_members_once)
-    except (orjson.JSONEncodeError, RecursionError):
-        pass  # too deep: refused where its depth is told
 
 
 def _count_members(text: bytes) -> int:
@@ -114,10 +113,7 @@ def parse_exactly(body: bytes) -> Any:
     parsed = orjson.loads(body)
     _check_members(body, parsed)
     if _LONG_NUMBER.search(body):
-        try:
-            parsed = json.loads(body, parse_int=_parse_whole, parse_float=_parse_decimal)
-        except RecursionError:
-            raise ValueError(TOO_DEEP) from None
+        parsed = json.loads(body, parse_int=_parse_whole, parse_float=_parse_decimal)
     return parsed
 
 
