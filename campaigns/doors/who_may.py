@@ -23,7 +23,8 @@ def name_users(sponsor_id: int, right: str, form: str, but: int | None = None, n
     users = User.objects.filter(Q(is_superuser=True) | (has & sees), is_active=True).exclude(pk=but or 0)
     names = list(users.order_by("username").distinct().values_list("username", flat=True)[: MOST_NAMED + 1])
     if not names:
-        return f"{nobody} {_('Nobody can do that yet: ask whoever runs mailhub for a user with the right.')}".strip()
+        advice = _("Nobody can do that yet: ask whoever runs mailhub for a user with the right.")
+        return f"{nobody} {advice}".strip()
     shown = names[:MOST_NAMED]
     if len(names) > MOST_NAMED:
         return form % {"names": _("%(names)s and others") % {"names": ", ".join(shown)}}

@@ -188,7 +188,8 @@ def cost_so_far(jobs: Iterable[Any]) -> str:
         if price is not None and sums.accepted:
             new = charged * price.per_unit + sums.accepted * price.per_message
             amounts[price.currency] = amounts.get(price.currency, Decimal(0)) + new
-    money = f" {gettext('and')} ".join(
+    and_ = gettext("and")
+    money = f" {and_} ".join(
         prices.format_amount(round(sum_, 2), currency) for currency, sum_ in sorted(amounts.items())
     )
     said = labels.format_charged(units, channel)
