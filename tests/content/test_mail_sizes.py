@@ -16,7 +16,7 @@ from tests.front.program import Program, api_vendor, fresh, letter, pointers
 from vendors.adapters import mime_parts
 from vendors.adapters.base import Attachment, Letter, Origin
 from vendors.adapters.smtp import Smtp
-from vendors.outcomes import Refused
+from vendors.outcomes import Outcome, Refused
 
 __all__ = ["fresh"]
 RELAY = {"host": "relay.example", "tls": "none"}
@@ -67,7 +67,15 @@ def test_the_adapter_calls_no_mail_that_is_larger() -> None:
     large = Letter(
         "00000000-1267-8c0e-8a3f-5b1c2d3e4f50-0", "ann@example.org", "News", "x\n" * 30_000, {}, False, origin=origin
     )
-    [outcome] = asyncio.run(adapter.send([large]))
+
+    async def send() -> list[Outcome]:
+        await adapter.open()
+        try:
+            return await adapter.send([large])
+        finally:
+            await adapter.close()
+
+    [outcome] = asyncio.run(send())
     assert isinstance(outcome, Refused) and outcome.sub_type.startswith("size: the mail has")
     assert HEAD < 50_000
 
