@@ -5,9 +5,13 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
+from campaigns.engine.claiming.claims import PermittedCall
+from campaigns.engine.sending import stream
+from campaigns.engine.sending.call_pool import CallPool
 from campaigns.models import Message
 from tests import factories
 from tests.faults.checker import sums
@@ -15,6 +19,7 @@ from tests.faults.sending import send_the_rest, taken
 from vendors.testing.smtp_relay import MisbehavingSmtp, lose
 
 pytestmark = pytest.mark.django_db(transaction=True)
+MANY = 600
 
 
 @contextmanager
@@ -55,3 +60,24 @@ def test_a_relay_that_breaks_off_gets_no_mail_twice_and_only_lost_replies_are_in
     assert sums() == {"accepted": 60 - lost, "in doubt": lost}
     doubted = Message.objects.filter(in_doubt_at__isnull=False).values_list("recipient", flat=True)
     assert Counter(name.partition("+")[0] for name in doubted) == {"wild": lost}
+
+
+def test_mails_that_follow_others_are_sent_once_also_where_a_connection_ends_or_one_cannot_be_sent(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Claimed ahead. A connection takes three mails, and none can be made for each eleventh address."""
+    monkeypatch.setattr(stream, "FRESH", 3600.0)  # claimed ahead however slow the database is
+    monkeypatch.setattr(stream, "UNBOUND_AFTER", 0.0)
+    settings.CLAIM_AHEAD_SECONDS = 100.0
+    keep, added = CallPool.keep_added, list[PermittedCall]()
+    monkeypatch.setattr(CallPool, "keep_added", lambda pool, call: added.append(call) or keep(pool, call))
+    names = ["good\n" if n % 11 == 10 else "good" for n in range(MANY)]
+    relayed = MisbehavingSmtp(pipelining=True)
+    with relay(relayed) as port:
+        known = {"host": "127.0.0.1", "port": port, "tls": "none", "sender": "us@example.org", "concurrency": 2}
+        vendor = factories.vendor(adapter="smtp", settings={**known, "mails": 3}, limits=[(1_000_000, 1.0)])
+        send_the_rest(taken([f"{name}-{n}@example.org" for n, name in enumerate(names)], factories.credential(vendor)))
+    refused = names.count("good\n")
+    assert len(added) > MANY // 3, "otherwise nothing is shown"
+    assert set(relayed.taken.values()) == {1} and len(relayed.taken) == MANY - refused
+    assert sums() == {"accepted": MANY - refused, "refused": refused}

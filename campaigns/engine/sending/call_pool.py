@@ -78,14 +78,15 @@ def mark_answer(marks: NoMarks, call: PermittedCall, outcome: Outcome) -> None:
 class OngoingCall:
     """A call whose adapter tells of its letters. Letters that wait for a connection are added, one by one.
 
-    One is added while the one before it is on its way, so that the adapter can write both together. It begins only if
-    it may still start then. since: when the last answer came.
+    One is added while the one before it is on its way, so that the adapter can write both together. Until it is kept it
+    can be given back; it is kept when it may begin, or is answered without. since: when the last answer came.
     """
 
     def __init__(self, pool: "CallPool", calls: list[PermittedCall], began: float) -> None:
         self._pool, self._calls, self._given = pool, calls, len(calls)
         self.since, self._ends = began, began + ADDING_SECONDS
         self.answers = self._begun = 0
+        self._kept = len(calls)
 
     def began(self, number: int) -> None:
         self._begun = number + 1
@@ -93,20 +94,28 @@ class OngoingCall:
 
     def answered(self, number: int, outcome: Outcome) -> None:
         self.answers = number + 1
-        self._pool.take_answers(self._calls[number : number + 1], (outcome,), self.since)
+        if self._keep(number):
+            self._pool.take_answers(self._calls[number : number + 1], (outcome,), self.since)
         self.since = time.monotonic()
 
     def next_letter(self) -> Letter | None:
         return self._pool.add_letter(self._calls) if self.since < self._ends else None
 
     def may_begin(self, number: int) -> bool:
-        return number < self._given or self._pool.begin_added(self._calls[number])
+        return number < self._given or (self._pool.goes_on and self._keep(number))
 
     def take_uncalled(self) -> list[PermittedCall]:
-        """Take out the added calls that have not begun."""
+        """Take out the added calls that have not begun, and return those that were not given back."""
         first = max(self._given, self._begun, self.answers)
-        uncalled, self._calls[first:] = self._calls[first:], []
-        return uncalled
+        kept = [call for number, call in enumerate(self._calls[first:], first) if self._keep(number)]
+        del self._calls[first:]
+        return kept
+
+    def _keep(self, number: int) -> bool:
+        """Keep a letter, which cannot be given back then. Returns False if it was. Asked for one after the other."""
+        if number >= self._kept and self._pool.keep_added(self._calls[number]):
+            self._kept = number + 1
+        return number < self._kept
 
 
 class ObservedCalls:
@@ -461,8 +470,7 @@ class CallPool:
             self.take_answers(called, outcomes, now)
             return
         for call in ongoing.take_uncalled():
-            if self._added.pop(call.message.id, None):
-                self._give_call_back(call, "it was added to a call that ended before it")
+            self._give_call_back(call, "it was added to a call that ended before it")
         self.take_answers(called[ongoing.answers :], outcomes[ongoing.answers : len(called)], ongoing.since)
 
     def _may_be_called(self, letter: Letter | Outcome, call: PermittedCall, now: float) -> TypeGuard[Letter]:
@@ -493,7 +501,7 @@ class CallPool:
 
     def add_letter(self, to: list[PermittedCall]) -> Letter | None:
         """Add the next waiting call to these and return its letter; None if none may start or needs to."""
-        while self.is_ahead and self._files is None and self._goes_on:
+        while self.is_ahead and self._files is None and self.goes_on:
             call = self._waiting.popleft()
             letter = call.letter or self._job.letter(call.message)
             if self._may_be_called(letter, call, time.monotonic()):
@@ -502,12 +510,13 @@ class CallPool:
                 return letter
         return None
 
-    def begin_added(self, call: PermittedCall) -> bool:
-        """Tell whether an added call may begin: it was not given back, and nothing else holds it."""
-        return self._goes_on and self._added.pop(call.message.id, None) is not None
+    def keep_added(self, call: PermittedCall) -> bool:
+        """Keep an added call: it is not given back any more. Returns False if it was."""
+        return self._added.pop(call.message.id, None) is not None
 
     @property
-    def _goes_on(self) -> bool:
+    def goes_on(self) -> bool:
+        """Whether added letters may begin."""
         return self._may_start and not self._cannot_be_called
 
     @property
