@@ -149,7 +149,7 @@ def test_a_letter_that_was_too_dear_is_called_once_the_limit_is_raised() -> None
     """The claim under the old limit was refused, so the same messages are asked for again."""
 
     class Threes:
-        async def price(self, found: list[ClaimedMessage]) -> list[Priced]:
+        async def price_letters(self, found: list[ClaimedMessage]) -> list[Priced]:
             return [Priced(message, Letter("", "", "", ""), 3) for message in found]
 
     class Rows:

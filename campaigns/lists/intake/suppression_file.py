@@ -79,7 +79,7 @@ class SuppressionFile:
             except ValueError as error:
                 problems.add_error(number, str(error))
         if not self._size:
-            problems.add_error(0, "there are no addresses")
+            problems.add_error(0, Said("there are no addresses"))
         problems.raise_if_any()
 
     def __len__(self) -> int:
