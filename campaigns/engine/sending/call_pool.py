@@ -489,7 +489,7 @@ class CallPool:
     def take_answers(self, calls: Sequence[PermittedCall], outcomes: Iterable[Outcome], began: float) -> None:
         """Take in the answers to all letters of a call, or to some. began: seconds of time.monotonic."""
         followed = [follow_answer(one, self._job.campaign) for one in outcomes]
-        if not followed:
+        if not calls and not followed:
             return
         took = time.monotonic() - began
         self._took += (took - self._took) / 8
