@@ -69,6 +69,9 @@ def pytest_fork_started(number: int) -> None:
     for name, value in vars(importlib.reload(read)).items():
         if name.isupper() and value != before[name]:
             setattr(used, name, value)
+    from mailhub.celery import app
+
+    app.backend_cls = used.CELERY_RESULT_BACKEND  # which the application has read at its import
 
 
 @pytest.hookimpl(wrapper=True)
