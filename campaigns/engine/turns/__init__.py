@@ -19,6 +19,5 @@ charges the last ones.
 
 A sponsor that waits gets the place of a leaf (`choose_leavers`): at the next look, of a lower class, or of a sponsor
 with another one; after a time slice, or a portion of units where a limit binds (`Portions`), of a sponsor ahead of it.
-All processes decide from the same rows, so each sponsor
-that waits gets one leaf's place in a look.
+All processes decide from the same rows, so each sponsor that waits gets one leaf's place in a look.
 """
