@@ -240,7 +240,7 @@ def test_other_sponsors_learn_that_it_waits_and_no_reason(user_of: Users, job: J
     for door, page in zip(("campaign", "jobs", "job", "operations"), pages, strict=True):
         assert phrased_at(door, mood.brief.format(**times)).lower() in page.lower(), page
     for page in (*pages, json.dumps(service)):
-        for private in ("http 401", "111 ", "90 s", "29 tries", "acc-7"):
+        for private in ("http 401", "[Errno", "within 90 s", "29 tries", "acc-7"):
             assert private not in page, (private, page)
     assert service["condition"]["kind"] == mood.kind and service["condition"]["tries"] is None
 

@@ -1,9 +1,10 @@
 """When programs hear that a vendor is in trouble (document 002, step 1): the exact rule, and the way back."""
 
+from uuid import uuid4
+
 import pytest
 from django.conf import settings
 
-from tests import factories
 from tests.programs import wait_until
 from vendors import health
 from vendors.health import HealthPolicy
@@ -20,7 +21,7 @@ def store():
 @pytest.fixture
 def vendor(store):
     """The id of a vendor that nobody has called yet."""
-    number = int(factories.unique("").replace("-", "")) + 10_000_000_000
+    number = uuid4().int >> 65  # below 2 ** 63
     yield number
     store.reset(number)
 
