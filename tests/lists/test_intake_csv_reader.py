@@ -73,6 +73,7 @@ def test_the_first_column_is_a_field_too_if_the_template_calls_it_by_its_name() 
         (b"", "the file is empty"),
         (b"\xef\xbb\xbf", "the file is empty"),
         (b"PK\x03\x04rest", "the spreadsheet cannot be read: File is not a zip file"),
+        (b"PK\x05\x06" + bytes(18), "the file is a packed archive, not CSV: save it as XLSX or as 'CSV UTF-8'"),
         (b"\x1f\x8brest", "the file is a gzip file, not CSV: save it as XLSX or as 'CSV UTF-8'"),
         (b"\xd0\xcf\x11\xe0rest", "the file is no spreadsheet, has a password, or is damaged: save it as XLSX"),
         ("email,name\n".encode("utf-16"), "there are no recipients"),
@@ -156,7 +157,7 @@ def test_an_encoding_that_the_file_does_not_have_is_told(named: str) -> None:
         Table(file("email,name\nann@sandbox.example,Ann\n"), named)
 
 
-@pytest.mark.parametrize("first", ["sep=|", "sep=| ", '"sep=|"', ""])
+@pytest.mark.parametrize("first", ["sep=|", "sep=| ", '"sep=|"', "", "sep=;|||", '"sep=,"|', "sep=||"])
 def test_bars_are_delimiters_too(first: str) -> None:
     assert stored(f"{first}\r\nemail|name\r\nann@sandbox.example|Ann, B\r\n")[0][1] == {"name": "Ann, B"}
 

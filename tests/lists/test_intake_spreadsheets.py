@@ -2,6 +2,8 @@
 
 import datetime
 import io
+import json
+import re
 import zipfile
 from collections.abc import Callable
 from html import escape
@@ -16,8 +18,10 @@ from django.core.management import CommandError, call_command
 
 from campaigns.lists.intake import BadInput, Table, check_table, xls_reader
 from campaigns.lists.intake.csv_reader import HiddenRowsUndecided
+from campaigns.lists.intake.sheets import SheetRows
 from campaigns.lists.intake.suppression_file import SuppressionFile
 from campaigns.models import Message, Suppression
+from campaigns.reporting.own_files import TYPED
 from campaigns.suppression.lists import NewSuppression
 from campaigns.texts import templates
 from tests import factories
@@ -157,6 +161,119 @@ def test_the_zero_that_a_program_writes_for_every_formula_is_none() -> None:
 def test_a_formula_that_came_to_an_empty_text_is_empty() -> None:
     data = changed(with_formulas(C2="=B9"), SHEET, r'<c r="C2">', '<c r="C2" t="str">')
     assert stored(data, OPTIONAL) == [("a@sandbox.example", {"name": "A", "total": ""})]
+
+
+EMPTY_TEXT, ZERO, TWO = b"\x03\0\0\0\0\0\xff\xff", bytes(8), b"\0\0\0\0\0\0\0\x40"
+
+
+def xls_with_formulas(*values: bytes, flags: int = 0, is_uncalced: bool = False, has_summary: bool = False) -> bytes:
+    """An old Excel file with a name and a total by formulas. values: theirs, as [MS-XLS] 2.5.133 has them."""
+    made = xlwt.Workbook()
+    sheet = made.add_sheet("list")
+    for column, name in enumerate(["email", "name", "total"]):
+        sheet.write(0, column, name)
+    sheet.write(1, 0, "a@sandbox.example")
+    sheet.write(1, 1, xlwt.Formula('IF(A9="","","x")'))
+    sheet.write(1, 2, xlwt.Formula("A8-A9"))
+    out = io.BytesIO()
+    made.save(out)
+    data = out.getvalue()
+    for value in values:
+        data = data.replace(EMPTY_TEXT + bytes(2), value + bytes([flags, 0xFF]), 1)  # the mark keeps it from the next
+    for value in values:
+        data = data.replace(value + bytes([flags, 0xFF]), value + bytes([flags, 0]))
+    if is_uncalced:
+        data = data.replace(b"\x0c\0\x02\0\x64\0", b"\x5e\0\x02\0\0\0", 1)  # instead of the number of iterations
+    return data + ("\x05SummaryInformation".encode("utf-16-le") if has_summary else b"")
+
+
+@pytest.mark.parametrize(
+    ("data", "bad"),
+    [
+        (xls_with_formulas(EMPTY_TEXT, EMPTY_TEXT), ["name", "total"]),  # as xlwt and Apache POI write it
+        (xls_with_formulas(ZERO, ZERO), ["name", "total"]),
+        (xls_with_formulas(EMPTY_TEXT, TWO), []),
+        (xls_with_formulas(EMPTY_TEXT, ZERO, has_summary=True), []),  # as LibreOffice writes it
+        (xls_with_formulas(EMPTY_TEXT, EMPTY_TEXT, has_summary=True), []),
+        (xls_with_formulas(TWO, ZERO, flags=3, has_summary=True), ["total"]),  # as Spreadsheet::WriteExcel
+        (xls_with_formulas(EMPTY_TEXT, ZERO, is_uncalced=True, has_summary=True), ["total"]),
+    ],
+)
+def test_formulas_of_an_old_excel_file_that_were_never_calculated_are_told(data: bytes, bad: list[str]) -> None:
+    if bad:
+        content = templates.compile_templates("Hello", f"{{{{ {bad[0]} }}}} {{{{ total }}}}", html=False)
+        assert str(problems(data, content)[0]).startswith(f"row 2: '{bad[0]}' {NEVER}")
+    assert [
+        name for name, cell in zip(("email", "name", "total"), cells(data)[-1], strict=False) if "\0" in cell
+    ] == bad
+
+
+def test_an_old_excel_file_made_of_our_report_keeps_its_quotes() -> None:
+    header = ["email", "state", "reason", "code", "vendor id", "sent at", "reported at", "sendings"]
+    data = xls([header, ["'-ann@sandbox.example", "sent", "", "", "x", "", "", "1"]])
+    assert next(Table(io.BytesIO(data)).rows())[1] == ["-ann@sandbox.example"]
+    for codec in ("ascii", "utf-16-le"):
+        assert is_typed_xls("".join(TYPED).encode(codec))
+    assert not is_typed_xls(TYPED[0].encode())
+
+
+def is_typed_xls(properties: bytes) -> bool:
+    rows = SheetRows(1000)
+    about = {"since_1904": False, "formats": [], "merged": [], "properties": properties.hex()}
+    xls_reader._write_sheet(io.BytesIO(json.dumps(about).encode()), rows)
+    return rows.is_typed
+
+
+def packed(*names: str, **parts: str) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name in names:
+            archive.writestr(name, "")
+        for name, text in parts.items():
+            archive.writestr(name, text)
+    return out.getvalue()
+
+
+def old_office(stream: str) -> bytes:
+    """An OLE file whose only stream has this name."""
+    name = "Workbook".encode("utf-16-le").ljust(64, b"\0")
+    return xls_with_formulas().replace(name, stream.encode("utf-16-le").ljust(64, b"\0"))
+
+
+OFFICE = ("[Content_Types].xml", "_rels/.rels")
+ODF = "application/vnd.oasis.opendocument."
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (packed(*OFFICE, "word/document.xml"), "the file is a text document, not CSV: save it as XLSX"),
+        (packed(*OFFICE, "ppt/presentation.xml"), "the file is a presentation, not CSV: save it as XLSX"),
+        (packed(*OFFICE, "xl/workbook.bin"), "the file is a binary Excel file (XLSB), not CSV: save it as XLSX"),
+        (packed("Index/Document.iwa", "Metadata/Properties.plist"), "the file is a document of Apple's Numbers, Pages"),
+        (packed("Index.zip", "preview.jpg"), "the file is a document of Apple's Numbers, Pages"),
+        (packed("index.xml", "buildVersionHistory.plist"), "the file is a document of Apple's Numbers, Pages"),
+        (packed(mimetype=ODF + "text"), "the file is a text document, not CSV"),
+        (packed(mimetype=ODF + "presentation"), "the file is a presentation, not CSV"),
+        (packed(mimetype="application/epub+zip"), "the file is a packed archive, not CSV"),
+        (packed("list.csv"), "the file is a packed archive, not CSV"),
+        (old_office("EncryptedPackage"), "the spreadsheet has a password: save it without one"),
+        (old_office("WordDocument"), "the file is a text document, not CSV"),
+        (old_office("PowerPoint Document"), "the file is a presentation, not CSV"),
+        (old_office("__properties_version1.0"), "the file is an e-mail, not CSV"),
+        (old_office("Contents"), "the file is no spreadsheet, has a password, or is damaged: save it as XLSX"),
+    ],
+)
+def test_a_file_that_is_no_spreadsheet_is_told_what_it_is(data: bytes, message: str) -> None:
+    [problem] = problems(data, BARE)
+    assert str(problem).startswith(message)
+
+
+@pytest.mark.parametrize("kind", ["application/vnd.ms-excel.sheet.macroEnabled", "application/x.template"])
+def test_macros_and_templates_of_excel_are_lists_as_others(kind: str) -> None:
+    sheet = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+    data = changed(with_formulas(), "[Content_Types].xml", re.escape(sheet), kind)
+    assert stored(data, BARE) == [("a@sandbox.example", {"name": "A", "total": "3"})]
 
 
 LIST = [["email", "name"], *([f"r{number}@sandbox.example", f"R{number}"] for number in range(2, 8))]
@@ -419,7 +536,7 @@ def repeated(text: str, count: int) -> str:
         (ods(repeated("x" * 99_000, 16_000)), "the row is larger than 10,000,000 characters"),
         (ods(ods_row("x" * 300_000)), "a cell is larger than 100,000 characters"),
         (ods(" " * 6_000_000), "unpacks to more than 5,000,000 bytes"),
-        (ods("", kind="text"), "no XLSX spreadsheet"),
+        (ods("", kind="text"), "the file is a text document"),
         (ods("", **{"META-INF/manifest.xml": "<a><encryption-data/></a>"}), "has a password"),
         (ods("<a>"), "is damaged"),
     ],

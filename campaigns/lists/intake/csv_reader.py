@@ -16,7 +16,7 @@ from campaigns.lists.intake import delimiters, spreadsheets, text_encoding
 from campaigns.lists.intake.checking import AddressReader, RowErrors, check_rows, number_of
 from campaigns.lists.intake.left_out import LeftOut
 from campaigns.lists.intake.number_formats import ShownAs
-from campaigns.lists.intake.sheets import ERROR, SheetRows
+from campaigns.lists.intake.sheets import ERROR, SheetRows, name_other_file
 from campaigns.reporting.own_files import LEFT_OUT, SUPPRESSIONS, find_report_columns
 from campaigns.texts.bad_input import BadInput, RowError
 from campaigns.texts.formulas import text_of_formula, undo_harmless
@@ -26,7 +26,8 @@ from vendors.said import Said, gettext_noop
 
 MAX_LINE = 10_000_000  # characters
 BLOCK = 1 << 20  # bytes
-SEPARATOR = re.compile(r'"?sep=([^"\s]|\t)"?\s*', re.IGNORECASE)  # a first line of Excel's own
+# A first line of Excel's own. Other programs take it for a row, and fill it up to the width of the others.
+SEPARATOR = re.compile(r'"?sep=([^"\s]|\t)"?(?P<filled>[,;\t|]*)\s*', re.IGNORECASE)
 UNDECODED = re.compile("[\udc80-\udcff]")
 NOT_A_LIST = {
     b"\x1f\x8b": Said("a gzip file"),
@@ -43,6 +44,7 @@ NOT_A_LIST = {
     b"\xff\xd8\xff": Said("a picture"),
     b"7z\xbc\xaf": Said("a packed archive"),
     b"rar!": Said("a packed archive"),
+    b"pk\x05\x06": Said("a packed archive"),
 }
 LONGEST_MAGIC = max(map(len, NOT_A_LIST))
 NOT_IN_NAMES = "\u200c\u200d"  # joiners, which no name in a template may have
@@ -198,7 +200,7 @@ class Table:
         start = self.file.read(100).removeprefix(codecs.BOM_UTF8).lstrip()[:LONGEST_MAGIC].lower()
         for magic, what in NOT_A_LIST.items():
             if start.startswith(magic):
-                raise BadInput(Said("the file is %(what)s, not CSV: save it as XLSX or as 'CSV UTF-8'", what=what))
+                raise BadInput(name_other_file(what))
         try:
             if self.encoding:
                 self._codec = text_encoding.known_codec(self.encoding)
@@ -211,10 +213,12 @@ class Table:
         text = TextIOWrapper(self.file, encoding=self._codec, errors="replace", newline="")
         try:
             line = text.readline(MAX_LINE)
-            if said := SEPARATOR.fullmatch(line):
-                self._preamble, self.delimiter = True, said[1]
+            said = SEPARATOR.fullmatch(line)
+            self._preamble = said is not None
+            if said and not said["filled"]:
+                self.delimiter = said[1]
             else:
-                self.delimiter = delimiters.find_delimiter(line + text.read(delimiters.SAMPLE))
+                self.delimiter = delimiters.find_delimiter(("" if said else line) + text.read(delimiters.SAMPLE))
         except UnicodeError as error:  # as of UTF-16 without its mark, which no replacement mends
             self._raise_undecodable(error)
         finally:

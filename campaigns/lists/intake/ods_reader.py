@@ -31,12 +31,14 @@ KINDS: dict[str, ShownAs] = {"date": "date", "time": "time", "currency": "money"
 NOT_SHOWN = ("annotation", "note", "ruby-text", "frame", "custom-shape", "g", "control")
 
 
+def read_type(archive: zipfile.ZipFile) -> bytes:
+    """Return the type that an OpenDocument file states, else b""."""
+    info = archive.NameToInfo.get("mimetype")
+    return archive.read(info) if info and info.file_size < 200 else b""
+
+
 def is_ods(archive: zipfile.ZipFile) -> bool:
-    try:
-        info = archive.getinfo("mimetype")
-    except KeyError:
-        return False
-    return info.file_size < 200 and archive.read(info).startswith(TYPE)
+    return read_type(archive).startswith(TYPE)
 
 
 def read_ods(archive: zipfile.ZipFile, most: int, rows: SheetRows) -> None:

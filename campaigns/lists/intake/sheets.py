@@ -20,6 +20,11 @@ ERROR = "\0"  # before an error that a formula came to: what begins so is refuse
 UNCALCULATED = "\0="  # instead of the value of a formula that no program has calculated
 
 
+def name_other_file(what: Said) -> Said:
+    """Return the sentence for a file that is no list. what: its kind, with its article."""
+    return Said("the file is %(what)s, not CSV: save it as XLSX or as 'CSV UTF-8'", what=what)
+
+
 def iso_day(text: str) -> str:
     """Return an ISO 8601 date, with its time in whole seconds unless at midnight. Spreadsheets know no zones."""
     day, _, time = text.removesuffix("Z").partition("T")

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from campaigns.lists.intake.fields import MAX_CELL
-from campaigns.lists.intake.sheets import ERROR, SheetRows
+from campaigns.lists.intake.sheets import ERROR, UNCALCULATED, SheetRows, name_other_file
 from campaigns.lists.intake.xlsx_numbers import CellFormat, cell_format, number_text
+from campaigns.reporting.own_files import TYPED
 from campaigns.texts.apart import NEEDED
 from campaigns.texts.bad_input import BadInput, RowError
 from vendors.said import Said
@@ -32,12 +33,15 @@ resource.setrlimit(resource.RLIMIT_CPU, ({CPU_SECONDS}, {CPU_SECONDS}))
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
 runpy.run_path({str(SCRIPT)!r}, run_name="__main__")
 """
-TEXT, NUMBER, BOOLEAN, IS_ERROR = 1, 2, 4, 5  # as xls_process has them
+TEXT, NUMBER, BOOLEAN, IS_ERROR, IS_UNCALCULATED = 1, 2, 4, 5, 6  # as xls_process has them
 WHY = {
-    "password": Said("the file is an Excel file with a password: save it without one, or save it as XLSX"),
+    "password": Said("the spreadsheet has a password: save it without one"),
     "damaged": Said("the file is no spreadsheet, has a password, or is damaged: save it as XLSX"),
     "large": Said("the old Excel file takes too much memory or time: save it as XLSX"),
     "hidden": Said("the spreadsheet has no visible sheet"),
+    "text": name_other_file(Said("a text document")),
+    "slides": name_other_file(Said("a presentation")),
+    "mail": name_other_file(Said("an e-mail")),
 }
 
 
@@ -71,6 +75,8 @@ def _write_sheet(answers: IO[bytes], rows: SheetRows) -> None:
     about = _read_next_line(answers) or {"why": "damaged"}
     if why := about.get("why"):
         raise BadInput(WHY[why])
+    own = bytes.fromhex(about["properties"])
+    rows.is_typed = any(all(text.encode(codec) in own for text in TYPED) for codec in ("ascii", "utf-16-le"))
     formats = [cell_format("", code, about["since_1904"]) for code in about["formats"]]
     for first, end, left, right in about["merged"]:
         rows.note_merged(range(left, right), first + 1, end)
@@ -105,4 +111,6 @@ def _text_of_cell(cell: list[Any], column: int, formats: list[CellFormat | None]
         return shown
     if kind == BOOLEAN:
         return "TRUE" if value else "FALSE"
+    if kind == IS_UNCALCULATED:
+        return UNCALCULATED
     return f"{ERROR}{value}" if kind == IS_ERROR else ""
