@@ -1,4 +1,4 @@
-"""Celery's publisher: the waiter's, over connections with quick retries."""
+"""The publisher that Celery uses: the waiter's, with connections that retry quickly."""
 
 from mailhub.broker import PromptConnection
 from waiter.publisher import WaiterAMQP

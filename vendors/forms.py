@@ -98,7 +98,7 @@ class VendorForm(_VendorForm):
         help_texts = {
             "settings": _("Whoever changes where the secrets go (url, host, port, TLS) has to enter them again."),
             "small_audience_threshold": _("A job with fewer messages is small; the others are cut into parts."),
-            "min_requests": _("Below so many answers the vendor counts as healthy."),
+            "min_requests": _("With fewer answers than this the vendor counts as healthy."),
             "dispatch_at": _("Local time of the nightly dispatch"),
         }
 

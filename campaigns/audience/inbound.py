@@ -287,7 +287,7 @@ DELETE FROM campaigns_inboundmessage WHERE stored_at < clock_timestamp() - %(kep
 
 
 def delete_old_texts(at_once: int = 10_000) -> int:
-    """Delete messages stored more than EVENT_DAYS ago, this many in a statement. Returns their number."""
+    """Delete messages stored more than EVENT_DAYS ago, `at_once` in each statement. Return their number."""
     params: dict[str, Any] = {"kept": settings.EVENTS_KEPT, "most": at_once}
     number, some = 0, -1
     with connection.cursor() as cursor:

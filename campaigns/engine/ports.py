@@ -89,7 +89,7 @@ class LetterMaker(Protocol):
         """keys: from `read_keys`; None reads the needed ones. Raises the database's errors."""
 
     def cache_files(self, rows: Any) -> Any:
-        """Return a cache of the files of letters. rows: has `one`, a connection for a block (SharedRows)."""
+        """Return a cache of the letters' files. rows: its method `one` lends a connection for a block (SharedRows)."""
 
     def files_of(self, campaign: "Campaign", cache: Any) -> EnclosesFiles | None:
         """Return None if the letters of this campaign carry no files."""

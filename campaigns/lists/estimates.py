@@ -78,7 +78,7 @@ class Estimate:
         return f"{many}{self._estimate_basis}; {self._price_text}; {self.describe_time(now)}"
 
     def describe_cost(self) -> str:
-        """Say: about 3,150 SMS segments (estimated from 1,000 letters); about 23.63 EUR at today's price."""
+        """Return: about 3,150 SMS segments (estimated from 1,000 letters); about 23.63 EUR at today's price."""
         return (
             f"{self._units_text}{self._estimate_basis}; {self._price_text}"
             if self.units != self.messages

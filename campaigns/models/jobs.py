@@ -347,7 +347,7 @@ class Job(models.Model):
 
     @property
     def left_to_cut(self) -> int:
-        """Messages of a parent that may be cut before it waits; after that, those that may be cut to expire."""
+        """Messages of a parent that may be cut before it waits; while it waits, all the rest, which can only expire."""
         return self.remaining - (0 if self.is_kept_back else self.size - (self.wait_after or self.size))
 
     @property

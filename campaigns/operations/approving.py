@@ -138,7 +138,7 @@ def _check_decision(found: Approval, approved: bool, user: User, remark: str, sh
     if "\0" in remark:
         raise CannotDecide(Said(gettext_noop("there is a NUL character in the remark")))
     if not approved and not remark:
-        raise CannotDecide(Said(gettext_noop("say why it is refused: who asked for it reads that")))
+        raise CannotDecide(Said(gettext_noop("give a reason for the refusal: the campaign's author reads it")))
     if approved and (why := approval_obstacle(found, user, shell)):
         raise CannotDecide(why)
 

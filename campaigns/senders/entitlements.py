@@ -173,7 +173,7 @@ def class_for(
 
 
 def refuse_classes(asked: Sequence[tuple[int, Credential, int, int]]) -> list[str]:
-    """Return the reason to refuse a credential to each stored campaign, or "". asked: sponsor, credential, class, size.
+    """Return for each stored campaign why its class is refused, or "". asked: sponsor, credential, class, size.
 
     One statement, or none if nothing is urgent.
     """

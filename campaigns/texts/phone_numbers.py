@@ -140,7 +140,7 @@ def _describe_oddity(typed: str) -> str:
         return Said("it has no digits")
     if DECIMAL.search(typed):
         return Said("it ends as a number with decimals; make the column a text in the program that wrote it")
-    return Said("it is not one number; leave out everything but one number")
+    return Said("it is not one number; keep one and leave out the rest")
 
 
 def _drop_old_mexican_prefix(number: phonenumbers.PhoneNumber) -> None:

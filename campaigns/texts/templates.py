@@ -535,7 +535,7 @@ def _permit_node(node: nodes.Node) -> None:
 
 
 def _check_subject(text: str) -> None:
-    """Raise TemplateError if a mail could not have it. A tab is shown as a blank."""
+    """Raise TemplateError for line breaks and control characters. Tabs are allowed, and shown as blanks."""
     if LINE_BREAK.search(text):
         raise TemplateError(LINE_BREAK_IN_SUBJECT)
     if IN_SUBJECTS.search(text):

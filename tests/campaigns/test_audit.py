@@ -393,12 +393,12 @@ PLANTS: dict[str, Callable[[], str]] = {
     "what was recorded as accepted still is": forget_an_acceptance,
     "the accounts of what vendors charge are the messages that were accepted": lose_an_entry,
     "the accounts of today have the units of all messages that were called today and accepted": enter_too_few_units,
-    "what is reported as delivered or bounced is accepted, by a sending that there was": report_what_never_was,
+    "a message reported as delivered or bounced is accepted, and that sending took place": report_what_never_was,
     "the database still refuses rows that contradict themselves": drop_a_rule,
     "no window holds more calls than its limit": send_too_fast,
     "each call is in the ledger": call_outside_of_the_ledger,
     "no call was allowed after a stop or in a pause": call_after_the_stop,
-    "no call was allowed in a pause of its vendor or credential": call_in_a_pause_of_the_credential,
+    "no call was allowed while its vendor or credential was paused": call_in_a_pause_of_the_credential,
     "no call was allowed in a brake of its credential but one for each probe": call_in_a_brake,
     "no message of a campaign was called before somebody had approved it": call_unapproved,
     "no parent that is over hides a child that is not": hide_a_child,
@@ -543,7 +543,7 @@ def test_the_month_of_a_parent_that_has_ended_may_leave_however_it_ended(status:
     assert broken() == {}
 
 
-IN_A_PAUSE = "no call was allowed in a pause of its vendor or credential"
+IN_A_PAUSE = "no call was allowed while its vendor or credential was paused"
 
 
 def pause(row: Vendor | Credential, paused: bool = True) -> None:

@@ -100,7 +100,7 @@ def test_an_asynchronous_standby_is_told_and_a_synchronous_one_is_not() -> None:
     try:
         with connected_to(pair.primary.url):
             [one] = [one for one in durability.postgres_weaknesses() if one.about == "standby"]
-            assert not one.refused and one.sentence.startswith("a standby follows, and no commit waits for a standby")
+            assert not one.refused and one.sentence.startswith("a standby follows, but commits do not wait for it")
             pair.primary.ask("ALTER SYSTEM SET synchronous_standby_names = '*'")
             pair.primary.ask("SELECT pg_reload_conf()")
 
@@ -120,7 +120,7 @@ def test_an_address_of_several_servers_expects_a_failover() -> None:
         both = server.url.replace("?host=", "?host=%2Fnowhere,")
         with connected_to(both):
             [one] = durability.postgres_weaknesses()
-    assert one.about == "standby" and one.sentence.startswith("DATABASE_URL names several servers, and no commit")
+    assert one.about == "standby" and one.sentence.startswith("DATABASE_URL names several servers, but commits")
 
 
 @pytest.mark.parametrize("role", ["worker", "beat", "web"])

@@ -48,7 +48,7 @@ def find_answer_faults(keys: DescriptionKeys) -> Iterator[KeyFault]:
     """Yield mistakes in [answer] and [lookup] that the schema cannot find."""
     answer = keys.answer
     if (answer.id is None) == (answer.id_header is None):
-        yield ("answer",), Said("needs id, the path of the vendor's id in the body, or id_header: one of them")
+        yield ("answer",), Said("needs either id (the path of the vendor's id in the body) or id_header")
     if keys.request.batch > 1 and answer.id_header:
         yield ("answer", "id_header"), Said("is one for a whole batch; each letter needs an id of its own")
     if answer.retry_at and answer.retry_at.lower() == "retry-after":

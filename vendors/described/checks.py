@@ -73,7 +73,7 @@ class DescriptionCheck:
             if name.lower() in HEADERS_OF_OURS:
                 yield ("request", "headers", name), Said("is set by mailhub")
         if keys.sms and bool(keys.sms.gsm) != bool(keys.sms.unicode):
-            yield ("sms",), Said("names both alphabets, gsm and unicode, or none")
+            yield ("sms",), Said("must name both alphabets, gsm and unicode, or neither")
         if bool(keys.address.country) != bool(keys.address.countries):
             yield ("address",), Said("names a column, country, and what may stand in it, countries, or none of them")
         if keys.request.body == "json":

@@ -106,7 +106,7 @@ class Auth(Keys):
 
 
 class SharedFormKeys(Keys):
-    """[request.recipients]: in a form shared by all letters of a call, where each letter's own values go."""
+    """[request.recipients]: the places of each letter's own values in a form that all letters of a call share."""
 
     to: Short
     """The repeated field with a recipient."""

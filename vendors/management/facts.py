@@ -52,7 +52,7 @@ def log_changes(row: models.Model, facts: Callable[[Any], Mapping[str, Any]]) ->
 
 
 def _show_value(value: object) -> str:
-    """Return a value as the commands show it, where words of the program can be told from a person's."""
+    """Return a value as the commands show it: words of the program as a `Said`, a person's as they are."""
     shown = value_word(value)
     if not shown:
         return Said(gettext_noop("none"))

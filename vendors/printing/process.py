@@ -227,7 +227,7 @@ class PdfMaker:
         return page.render(stylesheets=sheets, font_config=self._fonts)
 
     def _fetch_part(self, url: str, *_: object, **__: object) -> Any:
-        """Return content that the letter carries. Anything else aborts the letter, as it would be missing."""
+        """Return content that the letter carries. Raises Unprintable for anything else, which print would lack."""
         from weasyprint.urls import URLFetcher, URLFetcherResponse
 
         if url.lower().startswith("data:"):

@@ -99,7 +99,7 @@ def check_content(channel: str, content: TemplateContent, budget: Budget | None 
     for _, fault in header_faults(content.headers):
         raise TemplateError(fault)
     if content.headers and channel != Vendor.Channel.EMAIL:
-        raise TemplateError(Said("only an e-mail has further headers"))
+        raise TemplateError(Said("only e-mails can have additional headers"))
     text = text_beside(content.body, content.html, content.text, frozenset())
     compiled = templates.compile_templates(
         content.subject, content.body, content.html, budget, text, given_values(transactional=False)

@@ -124,7 +124,7 @@ P5 = [
     ),
     Question(
         "P5",
-        Said("no call was allowed in a pause of its vendor or credential"),
+        Said("no call was allowed while its vendor or credential was paused"),
         # Only the last pause of each. Calls from before a takeover of the store may be known better than the pauses.
         describe_calls_in_pause,
         """SELECT p.credential, p.name, u.units, u.at::text AS at FROM (

@@ -290,7 +290,7 @@ P3 = [
     ),
     Question(
         "P3",
-        Said("what is reported as delivered or bounced is accepted, by a sending that there was"),
+        Said("a message reported as delivered or bounced is accepted, and that sending took place"),
         MESSAGE_OF_JOB,
         f"""SELECT m.id AS message_id, j.id AS job_id FROM campaigns_job j
         JOIN campaigns_message m ON {SLICE}

@@ -37,7 +37,7 @@ class Pricing:
         self._files = ports.letters.files_of(job.campaign, cache) if cache else None
 
     async def price_letters(self, found: Sequence[ClaimedMessage]) -> list[Priced]:
-        """Return the letters of these messages, in order; the first ones if all take longer than SECONDS."""
+        """Return the priced letters of these messages, in order: as many as can be priced within SECONDS."""
         priced, latest = list[Priced](), time.monotonic() + SECONDS
         for message, letter in zip(found, await letters_in_turn(self._job, found), strict=True):
             whole = letter if self._files is None else await self._letter_with_files(letter)

@@ -41,7 +41,7 @@ MOST_SHOWN = 200  # characters of a task's arguments in its headers, whose size 
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """leaves: jobs sent whole; parents: jobs to be cut; vendors: ids of the vendors to notify."""
+    """Numbers of dispatched jobs. leaves: sent whole; parents: to be cut. vendors: ids of the vendors to notify."""
 
     leaves: int = 0
     parents: int = 0

@@ -66,11 +66,11 @@ SELECT current_setting('synchronous_standby_names') = '', EXISTS (
 WAIT_FOR_ONE = Said("Set synchronous_standby_names on the primary, for example to 'ANY 1 (*)'")
 KEEP = Said("Set appendonly yes in its configuration")
 FOLLOWED = Said(
-    "a standby follows, and no commit waits for a standby: a failover loses the last ones, and recover_store puts in"
+    "a standby follows, but commits do not wait for it: a failover loses the latest ones, and recover_store puts in"
     " doubt what may have been called"
 )
 SEVERAL = Said(
-    "DATABASE_URL names several servers, and no commit waits for a standby: a failover loses the last ones, and"
+    "DATABASE_URL names several servers, but commits do not wait for a standby: a failover loses the latest ones, and"
     " recover_store puts in doubt what may have been called"
 )
 EMPTIED = Said(
@@ -107,7 +107,7 @@ def postgres_weaknesses() -> list[Weakness]:
 
 
 def _expected_failover(followed: bool) -> Said | None:
-    """Return the sentence if a failover is to be expected here."""
+    """Return the warning if this installation has a standby or names several servers, else None."""
     if followed:
         return FOLLOWED
     ours = connection.settings_dict

@@ -41,7 +41,7 @@ class KnownRuns:
         self._filled: dict[RunKey, float] = {}
 
     def read_part(self, key: RunKey, answers: Iterable[tuple[int, Any]]) -> RunPart | None:
-        """Return the part of a run at the end of a batch of answers, which are (message, outcome)."""
+        """Return the run of equal refusals that ends a batch of answers, or None. answers: (message, outcome)."""
         last: Refused | None = None
         messages: list[int] = []
         accepted = anew = False

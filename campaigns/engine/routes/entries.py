@@ -69,7 +69,7 @@ def closed_reasons(credential_ids: Collection[int], patience: int) -> dict[int, 
 
 
 def reasons_by_patience(asked: Iterable[tuple[int, int]]) -> dict[tuple[int, int], ClosedReason]:
-    """Return the reason of each credential for a route's patience (seconds), in one statement."""
+    """Return each reason by (credential id, a route's patience in seconds). One statement."""
     pairs = sorted(set(asked))
     with connection.cursor() as cursor:
         cursor.execute(WHY_NOT, {"ids": [one for one, _ in pairs], "patiences": [one for _, one in pairs]})

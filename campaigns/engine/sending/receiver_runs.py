@@ -20,7 +20,7 @@ class ReceiverRun:
     receivers: set[str] = field(default_factory=set)
 
     def note_refusal(self, recipient: str, outcome: NotSent) -> tuple[str, NotSent]:
-        """Return (the receiver, what waits): the outcome, or the same for the whole credential."""
+        """Return the receiver and the outcome, whose scope is the credential after equal words of two receivers."""
         receiver = waiting_part(domain_of(recipient))
         said = _OF_ONE.sub("", outcome.reason)
         if said != self.said:

@@ -212,7 +212,7 @@ class Stream:
         return None
 
     def _charge_in_vain(self, end: StreamEnd) -> None:
-        """Charge a unit for a turn without a call. It may come again immediately and must not take every turn."""
+        """Charge a unit for a turn without a call, or a job that comes back at once would take every turn."""
         if not (end.drained or end.until or end.reason == GIVES_WAY or self._pool.calls_made):
             self._followed.place.charge_units(1)
 

@@ -30,7 +30,7 @@ _LOWER_MOST = f"""(SELECT greatest(1, ceil(count(*) * max(v.floor) / 100.0), cou
 
 
 def lower_most(vendor: str) -> str:
-    """Return SQL for how many mailcasters for small jobs the lower classes may have, or NULL: all of them."""
+    """Return SQL for the number of small jobs' mailcasters that the lower classes may have; NULL means all."""
     return f"(SELECT {_LOWER_MOST} {_NEEDED})".format(vendor=vendor)
 
 

@@ -289,9 +289,10 @@ counts = ReportCounts()
 def _batcher_of_account(
     vendor_id: int, slug: str, credentials: Credentials
 ) -> Batcher[Sequence[Reported], ReportsStored]:
-    """Return the batcher for an account's reports. One batch at a time: most are of one job and would lock each other.
+    """Return the batcher for an account's reports.
 
-    Locks at one vendor block no other. `credentials`: those whose letters they may name; empty: all of them.
+    It stores one batch at a time, because most reports are of one job and would wait for each other's locks. Vendors do
+    not block each other. `credentials`: the reports may name letters of these; empty: of all.
     """
 
     def store_batch(requests: Sequence[Sequence[Reported]]) -> Sequence[ReportsStored | Exception]:

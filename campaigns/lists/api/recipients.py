@@ -34,7 +34,7 @@ def address_reader(asked: SendRequest, channel: str, sponsor_id: int) -> Address
 
 
 def parse_request_hours(asked: SendRequest, channel: str) -> Hours | None:
-    """Return the hours of the day in which it goes; a letter to oneself goes right away. Raises BadInput."""
+    """Return the hours in which the request's letters go, or None; a test to oneself has none. Raises BadInput."""
     if asked.hours is None or asked.test_to is not None:
         return None
     given = asked.hours

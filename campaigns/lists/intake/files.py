@@ -239,7 +239,7 @@ class CampaignFiles:
 
 
 def _name_unfit_reason(name: str, size: int) -> str:
-    """Return why no letter can carry such a file, or '' if it can."""
+    """Return why no letter can carry a file of this name and size, or '' if one can."""
     parts = name.split("/")
     if not name.isprintable() or len(name) > LONGEST_NAME or "\\" in name or not shown_name(name):
         return Said(

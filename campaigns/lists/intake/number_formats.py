@@ -102,7 +102,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class NumberFormat:
-    """A code with its parts for numbers."""
+    """A format code, cut into its sections for numbers."""
 
     sections: tuple[Section, ...]
 

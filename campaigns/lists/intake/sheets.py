@@ -51,7 +51,7 @@ class SheetRows:
         self._write = csv.writer(self._text).writerow
 
     def write_row(self, number: int, cells: Sequence[str], is_hidden: bool = False) -> None:
-        """Write a row; numbers ascend. Raises BadInput."""
+        """Write a row. number: its row in the sheet, larger than the last one's. Raises BadInput."""
         self._text.write("\r\n" * (number - self._last - 1))
         self._last = number
         if not any(cells):

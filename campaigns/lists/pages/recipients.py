@@ -60,7 +60,7 @@ GIVEN = (
 
 
 def _sheet_context(draft: Draft, facts: dict[str, Any]) -> dict[str, Any]:
-    """Decisions and facts about a spreadsheet. A check from before the update lacks them."""
+    """Return decisions and facts about a spreadsheet. Checks stored by older versions have none."""
     names = {one["header"]: one["field"] for one in facts["columns"]}
     examples = facts.get("examples", {})
     given = []

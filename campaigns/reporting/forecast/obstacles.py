@@ -89,7 +89,7 @@ def obstacle_of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | N
 
 
 def paused_receivers(jobs: Iterable[Any]) -> dict[int, str]:
-    """Return a sentence about the receivers to which a job's mail is paused, by the ids of jobs that have some."""
+    """Return by job id a sentence about the receivers to which its mail is paused. Other jobs are left out."""
     bulk = [job for job in jobs if complaints.may_hold(job.vendor, job.campaign) and not job.is_done]
     if not bulk:
         return {}

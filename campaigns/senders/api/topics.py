@@ -68,7 +68,7 @@ def restore_topic(request: HttpRequest, topic: str) -> dict[str, Any]:
 def _archive_and_show(request: HttpRequest, name: str, archived: bool) -> dict[str, Any]:
     caller: Caller = request.auth  # type: ignore[attr-defined]
     if caller.test:
-        raise Problem("forbidden", "A test key may name topics, and not change them: live keys name them, too.")
+        raise Problem("forbidden", "A test key may name topics but not change them: live keys use them, too.")
     mine = Topic.objects.filter(sponsor=caller.sponsor_id, name=name) if name.isprintable() else Topic.objects.none()
     found = mine.first()
     if found is None:

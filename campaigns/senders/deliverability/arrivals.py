@@ -36,7 +36,7 @@ def check_arrivals(dns: DnsQuestions, domain: str, what: str) -> Finding:
         none = Said(gettext_noop("%(domain)s says that it takes no mail (MX 0 .)"), domain=domain)
         return Finding(about, WRONG, Said(NOWHERE, mails=what, why=none), enter)
     if typed := [host for host in hosts if _is_address(host)]:
-        form = gettext_noop("an MX record must name a host, and %(hosts)s is an address: servers do not send to it")
+        form = gettext_noop("an MX record must name a host, but %(hosts)s is an address: servers do not send to it")
         return Finding(about, WRONG, Said(form, hosts=join_with_and(typed)), enter)
     dead = [host for host in hosts if not is_reached(dns, host)]
     if len(dead) == len(hosts):
@@ -84,7 +84,7 @@ def check_bounces(return_path: str, verp: bool, command: str) -> Finding:
     doors = [name for name in ("BOUNCE_RECEIVER", "BOUNCE_MAILBOX") if getattr(settings, name)]
     if not doors:
         none = gettext_noop(
-            "they come back to mailhub, which takes none: set BOUNCE_RECEIVER or BOUNCE_MAILBOX for all processes"
+            "they come back to mailhub, but it takes no mail: set BOUNCE_RECEIVER or BOUNCE_MAILBOX for all processes"
         )
         return Finding(about, WRONG, Said(none))
     return Finding(about, OK, Said(gettext_noop("they come back to mailhub, by %(hosts)s"), hosts=join_with_and(doors)))

@@ -29,13 +29,13 @@ class ImportForm(forms.Form):
     reason = forms.ChoiceField(
         choices=labels.form_choices(Suppression.Reason),
         label=gettext_lazy("Reason"),
-        help_text=gettext_lazy("Where the file has none"),
+        help_text=gettext_lazy("For rows without a reason"),
     )
     source = forms.CharField(
         max_length=MOST_TEXT,
         required=False,
         label=gettext_lazy("Source"),
-        help_text=gettext_lazy("Where the file has none; empty: its name"),
+        help_text=gettext_lazy("For rows without a source; if empty, the file's name"),
     )
     file = forms.FileField(max_length=255, label=gettext_lazy("File"))
 

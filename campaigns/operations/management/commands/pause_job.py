@@ -24,7 +24,7 @@ class Command(job_commands.Deciding):
     over = following.RECORDED
 
     def legal_jobs(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":
-        """Return jobs with calls still to make; for look-ups without children."""
+        """Return the jobs with calls still to make, without children unless they were named."""
         whole = {} if options["jobs"] else {"parent": None}
         return jobs.filter(paused_at=None, **whole).exclude(status__in=OVER).order_by("pk")
 
