@@ -50,7 +50,7 @@ class TellingChannel(redis.Channel):
 
 
 class TellingSentinelChannel(redis.SentinelChannel):
-    """The same over Sentinels, whose pool brings a kind of connection of its own."""
+    """A TellingChannel over Sentinels, whose pool brings a kind of connection of its own."""
 
     def _sentinel_managed_pool(self, asynchronous: bool = False) -> Any:
         pool: Any = super()._sentinel_managed_pool(asynchronous)  # type: ignore[misc]

@@ -10,7 +10,7 @@ SEPARATORS = "\u2028\u2029"
 IN_HEADERS = re.compile(f"[{C0}]")
 """What no header of a mail may have (RFC 5322, 2.2)."""
 IN_SUBJECTS = re.compile(f"(?![{_BLANKS_OF_C0}])[{C0}]")
-"""The same of a template's subject."""
+"""What no subject of a template may have."""
 IN_REFERENCES = re.compile(f"[{C0}{C1}{SEPARATORS}]")
 """What no reference of a program may have, line ends among them."""
 MEANINGLESS = re.compile("[\x01-\x08\x0e-\x1f\x7f\ufeff\u200b\u2060\u202a-\u202e\u2066-\u2069\ufff9-\ufffb]")

@@ -80,7 +80,7 @@ def owns_vendor(user: Any, vendor_id: int) -> bool:
 
 
 def governs_vendor(user: Any, vendor_id: int) -> bool:
-    """Return the same as `owns`, with one statement for all vendors of a request, whose user object it is."""
+    """Return True if the user governs this vendor. The governed ids are kept with the user, so for a request."""
     if not hasattr(user, "governed_vendors"):
         mine = owned_vendors(user)
         user.governed_vendors = None if mine is None else frozenset(mine.values_list("pk", flat=True))

@@ -42,7 +42,7 @@ class MasterRedis(Redis):
 
 
 class AsyncMasterRedis(AsyncRedis):
-    """The same for an event loop."""
+    """A client of the master for an event loop. Its end closes the connections to the Sentinels, too."""
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:
         await super().aclose(close_connection_pool)

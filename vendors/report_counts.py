@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 LOG_EVERY = 60.0  # seconds between two log lines for one vendor
 COUNT_EVERY = 1.0  # seconds between two writes of counts
 COUNTED = ("taken", "unknown", "forged", "unreadable")
-"""As ReportCount has it."""
+"""The columns of ReportCount."""
 
 ADD = """
 INSERT INTO vendors_reportcount AS was (vendor_id, day, what, reports)

@@ -37,7 +37,10 @@ OTHER = (
 
 
 def restarts_for(name: str) -> list[str]:
-    """Return the same for one adapter. Raises WorkerRegistryUnreachable."""
+    """Return a sentence if some worker lacks this adapter, and one for each other version of it.
+
+    Raises WorkerRegistryUnreachable.
+    """
     if adapters.is_built_in(name):
         return []
     by_version: defaultdict[str | None, list[str]] = defaultdict(list)

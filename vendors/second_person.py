@@ -151,7 +151,7 @@ def describe_change(change: VendorChange) -> list[tuple[str, Any, Any]]:
 
 
 def show_change(change: VendorChange) -> list[tuple[str, Any, Any]]:
-    """Return the same for the person who decides: multi-line texts, such as descriptions, show every changed line."""
+    """Return name, stored value and wanted value of each field, a row for each changed line of longer texts."""
     return [line for name, old, new in _change_lines(change) for line in _changed_lines(name, old, new)]
 
 

@@ -89,7 +89,7 @@ async def post_once(url: str, body: bytes, headers: Mapping[str, str]) -> PostRe
 
 
 async def get_once(url: str) -> PostResult:
-    """Do the same by GET, for a URL that only needs to be called."""
+    """Get a URL once, within DEADLINE. Never raises because of receiver or network."""
     return await _call_once("GET", url, b"", {})
 
 
@@ -201,7 +201,7 @@ def _tls_context() -> ssl.SSLContext:
 
 
 def _not_public(parts: SplitResult, why: str) -> Forbidden:
-    """Return the same error for unknown and internal names, so that clients learn nothing of our network."""
+    """Return one error for unknown and internal names, so that clients learn nothing of our network."""
     log.info("no webhook may go to %s: %s", parts.hostname, why)
     return Forbidden(Said("no address of the public network was found for %(host)s", host=parts.hostname))
 

@@ -109,7 +109,7 @@ class Suppressions(Protocol):
     async def suppress_recipient(
         self, vendor: "Vendor", campaign: "Campaign", recipient: str, refusal: Refused
     ) -> None:
-        """Do the same for one recipient, before the refusal is stored."""
+        """Suppress a recipient if this refusal suppresses, before the refusal is stored."""
 
     def suppress_reported(self, events: "Collection[NewEvent]") -> None:
         """Suppress the recipients of bounces, complaints and the like that must not be written to again."""
@@ -162,7 +162,7 @@ class Gates(Protocol):
         """Return which of these jobs a quota holds, in the transaction that locked and dispatches the others."""
 
     def held_by_quotas(self, job_ids: Collection[int], now: datetime) -> Collection[int]:
-        """Return the same without a transaction, and without a lock."""
+        """Return which of these jobs a quota holds, without a transaction or a lock."""
 
 
 class Events(Protocol):

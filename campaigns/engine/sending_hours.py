@@ -90,6 +90,6 @@ def opening_form(campaign: Campaign, opening: datetime) -> tuple[str, dict[str, 
 
 
 def describe_opening(campaign: Campaign, opening: datetime) -> str:
-    """Return the same in English, as it is stored and as commands print it."""
+    """Return in English when a campaign opens, as it is stored and as commands print it."""
     form, values = opening_form(campaign, opening)
     return form % values

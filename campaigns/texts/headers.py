@@ -96,7 +96,7 @@ def compile_header(name: str, value: str) -> Content:
 
 
 def _name_header_fault(name: str, error: TemplateError) -> TemplateError:
-    """Say of a header what is wrong with it as a subject."""
+    """Return the fault of a header that was checked as a subject, worded for this header."""
     why = error.whole
     if isinstance(why, Said) and why.form in OF_HEADER:
         why = Said(OF_HEADER[why.form], **why.values, name=name)

@@ -38,7 +38,7 @@ SERVICES = (
 SECRETS = ("api_key", "api_token", "secret_key", "server_token")
 """What a credential may hold, as django-anymail names it."""
 SES_SECRETS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
-"""The same of Amazon SES, as boto3 names it; a token belongs to a key that expires."""
+"""What a credential of Amazon SES may hold, as boto3 names it; a token belongs to a key that expires."""
 WANTED = {
     "amazon_ses": SES_SECRETS[:2],
     "mailersend": ("api_token",),

@@ -31,7 +31,7 @@ progress: ContextVar[CallProgress | None] = ContextVar("call_progress", default=
 
 
 def tells_progress(adapter: object) -> bool:
-    """Whether the adapter's own class says that it tells. A subclass says it anew: it may call in another way."""
+    """Return whether the adapter's own class says that it tells. Subclasses say so themselves."""
     return bool(vars(type(adapter)).get("tells_progress")) and "send" not in vars(adapter)
 
 

@@ -318,7 +318,7 @@ class Throttle(_Script):
 
 
 class AsyncThrottle(_Script):
-    """The same throttle for the sender's event loop."""
+    """The throttle for the event loop of a sender."""
 
     def __init__(self, redis: AsyncRedis, **clocks: Any) -> None:
         super().__init__(**clocks)

@@ -33,7 +33,7 @@ def shell_user() -> str:
 
 
 def parse_from_now(**span: float) -> datetime:
-    """Return the time in so many days or hours. Raises CommandError."""
+    """Return the moment that lies this many days or hours ahead. Raises CommandError."""
     try:
         return check_instant(timezone.now() + timedelta(**span))
     except (ValueError, OverflowError):

@@ -31,7 +31,7 @@ def agree_on_vendor(err: OutputWrapper, row: Vendor, options: Mapping[str, Any])
 
 
 def agree_on_secret(err: OutputWrapper, row: Credential, options: Mapping[str, Any]) -> None:
-    """Do the same for a new secret, which may belong to another account."""
+    """Say how many doubts a new secret leaves to a person, as it may belong to another account; ask as above."""
     if not options["same_account"]:
         _demand_agreement(err, row, destinations.count_doubts(row.vendor, row), options)
 

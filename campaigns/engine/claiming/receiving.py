@@ -234,7 +234,7 @@ class ByReceiver:
         return self.read_position
 
     def note(self, cursor: int, end: int, want: int) -> str:
-        """Return the ids as ranges, each with its negative length: all of a range may be called, none besides."""
+        """Return the ids to claim as ranges without gaps: first id, id after the last, and the negative length."""
         return " ".join(f"{first} {last + 1} {first - last - 1}" for first, last in _consecutive_runs(self._next))
 
     def _queue_name(self, one: Queued) -> str:

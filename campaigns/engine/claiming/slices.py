@@ -57,7 +57,7 @@ class StreamSlice:
         return self.portion is not None and self.portion < 1
 
     def renew(self, gives_way: bool, had_portion: bool) -> None:
-        """Take over what a look found. had_portion: it had its portion then."""
+        """Update the slice with the result of a look. had_portion: its portion was used up by then."""
         self.gives_way = gives_way
         if self.portion is None or had_portion:
             self.portion = self._slices.find_portion(self)
@@ -67,7 +67,7 @@ class StreamSlice:
             self.wake()
 
     def cut(self, messages: int) -> int:
-        """Return how many of so many messages the portion allows."""
+        """Return how many of this number of messages the portion allows."""
         return messages if self.portion is None else min(messages, max(1, self.portion))
 
     def note_bound(self) -> None:
@@ -111,7 +111,7 @@ class Slices:
         self._hurried.set()
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for so long, or until a stream has had its portion. False: it is only time for a quick look."""
+        """Wait at most this many seconds for the next look. Return False if only a quick one is due."""
         until = time.monotonic() + seconds
         quick = any(self.is_bound(vendor) for vendor in self.bound_at)
         if await wait_for_event(self._hurried, max(0.0, min(seconds, QUICK) if quick else seconds)) or quick:

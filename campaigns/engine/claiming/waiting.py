@@ -118,9 +118,9 @@ class Group:
     sooner: asyncio.Event = field(default_factory=asyncio.Event)
 
     def take_streams(self, most: int) -> list[Waiting]:
-        """Take so many streams out of the queue: the first one of each sponsor before the second of any.
+        """Take this many streams out of the queue: the first one of each sponsor before the second of any.
 
-        Among those of a sponsor the one comes first that has gone longest without a permit.
+        A sponsor's streams come in the order of their last permit, the oldest first.
         """
         self.waiting.sort(key=lambda one: one.ask.served)
         if len(self.waiting) > most:

@@ -242,7 +242,7 @@ class CallJournal:
         _open.add(self)
 
     def marks_of(self, lease: Lease, adoptions: int | None) -> CallMarks:
-        """Return the marks of a stream. adoptions: of the store that started its job; None: it is not known."""
+        """Return the marks of a stream. adoptions: the store's number of them as its job started; None: unknown."""
         return CallMarks(self, lease, TAKEN_OVER if adoptions is None else adoptions)
 
     def close(self) -> None:

@@ -110,7 +110,7 @@ def route_states(campaign: Campaign) -> list[RouteState]:
 
 
 def states_of(campaign_ids: Collection[int]) -> dict[int, list[RouteState]]:
-    """Return the same by campaign, in a fixed number of statements for any number of campaigns."""
+    """Return the states of each campaign's entries, in a fixed number of statements for any number of campaigns."""
     stored = Campaign.objects.filter(pk__in=campaign_ids).select_related("identity", "credential__vendor")
     campaigns = list(stored.defer("body", "credential__secret"))
     entries = _entries_of({one.route_id for one in campaigns if one.route_id})

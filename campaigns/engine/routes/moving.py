@@ -218,7 +218,7 @@ class _Moving:
         return sorted(open_ones, key=lambda one: one.credential.unreached_since is not None)
 
     def _find_admitting(self, targets: list[RouteState], vendor_id: int, messages: int) -> RouteState | None:
-        """Return the first one at whose vendor the sponsor's quotas have room. vendor_id: where the messages are."""
+        """Return the first target whose vendor is the present one (vendor_id), or has room in the sponsor's quotas."""
         return next(
             (
                 one

@@ -51,7 +51,7 @@ def _cell_faults(fields: Mapping[str, Any], recipient: str) -> Iterator[str]:
 
 
 def nul_fault(name: str, text: str) -> str:
-    """Say what a cell with a NUL character in it holds; before what a spreadsheet's formula came to there is one."""
+    """Describe a cell with a NUL character. Readers of spreadsheets put one before a formula's error."""
     if text.startswith("\0#"):
         return Said("%(name)s holds the error %(error)s of a spreadsheet's formula", name=repr(name), error=text[1:40])
     if text == "\0=":
