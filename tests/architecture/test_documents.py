@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 from django.core.management import get_commands, load_command_class
 
+from docs.tooling import commands
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+OURS = {name for name, app in get_commands().items() if str(app).partition(".")[0] in commands.APPS}
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "waiter" / "README.md"]
 PAGES += [ROOT / "SECURITY.md", ROOT / "deploy" / "README.md", *sorted(DOCS.rglob("*.md"))]
 INDEXES = [ROOT / "README.md", *sorted(DOCS.rglob("README.md"))]
@@ -22,6 +25,7 @@ TEST = re.compile(
     r"|reporting|senders|suppression|texts)/test_\w+\.py)(?:::(\w+))?`"
 )
 COMMAND = re.compile(r"(?:^    (?:.*?)|`)manage\.py ((?:[^`\n]|\\\n)+)", re.MULTILINE)
+SHORT = re.compile(r"^(?:    |\$ )(?:mailhub )?([a-z_]+ (?! )(?:[^\n\\]|\\\n)+)", re.MULTILINE)
 
 
 def name(path: Path) -> str:
@@ -110,7 +114,10 @@ def wrong(line: str) -> str:
 
 
 def quoted(page: Path) -> Iterator[str]:
-    return (line.strip() for line in COMMAND.findall(page.read_text()) if line.strip()[:1].isalpha())
+    """Yield the quoted command lines, also those in blocks that leave `manage.py` out."""
+    text = page.read_text()
+    yield from (line.strip() for line in COMMAND.findall(text) if line.strip()[:1].isalpha())
+    yield from (line.strip() for line in SHORT.findall(text) if line.split()[0] in OURS)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -127,3 +134,9 @@ def test_a_command_that_is_not_like_that_would_be_seen(line: str, tmp_path: Path
     assert [bool(wrong(one)) for one in quoted(page)] == [True]
     page.write_text(f"Say `manage.py {line}`.")
     assert [bool(wrong(one)) for one in quoted(page)] == [True]
+
+
+def test_a_wrong_option_is_seen_without_manage_py(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("    sponsor set Velma --colour red\n\n```\n$ mailhub receiver stop relay\n```\n")
+    assert [bool(wrong(one)) for one in quoted(page)] == [True, True]
