@@ -8,13 +8,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-CODE = [
-    path
-    for package in ("mailhub", "campaigns", "vendors", "waiter")
-    for path in sorted((ROOT / package).rglob("*.py"))
-    if "migrations" not in path.parts
-]
+from tests.sources import ROOT, find_modules, parse_those_with
+
+CODE = find_modules()
 LOCKS = re.compile(r"\bFOR\s+(NO\s+KEY\s+UPDATE|KEY\s+SHARE|UPDATE|SHARE)\b|\bLOCK\s+TABLE\b", re.IGNORECASE)
 HOLD = "campaigns/engine/lifecycle.py"
 ALLOWED = {
@@ -76,8 +72,8 @@ def _locks(node: ast.AST) -> bool:
 @cache
 def everywhere() -> list[str]:
     found = []
-    for path in CODE:
-        found += locks(path.relative_to(ROOT), ast.parse(path.read_text()))
+    for path, tree in parse_those_with("(?i)update|share|lock", CODE):
+        found += locks(Path(path), tree)
     return found
 
 

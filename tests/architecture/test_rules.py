@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.sources import ROOT, find_modules, parse_those_with
+
 PACKAGES = ("mailhub", "campaigns", "vendors", "sandbox", "waiter")
-SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-CODE = [path for path in SOURCES if "migrations" not in path.parts]
+CODE = find_modules(*PACKAGES)
 SETS_STATUS = re.compile(
     r"UPDATE campaigns_job\b[^;]*?\bSET\b(?:(?!\bWHERE\b|\bFROM\b).)*\bstatus\s*=", re.DOTALL | re.IGNORECASE
 )
@@ -58,9 +58,9 @@ def statement(node: ast.AST) -> str:
 
 def test_a_jobs_status_is_written_in_one_file_only():
     writers = {
-        name(path)
-        for path in CODE
-        if path.relative_to(ROOT).parts[0] not in ("vendors", "sandbox") and writes_status(ast.parse(path.read_text()))
+        path
+        for path, tree in parse_those_with("status", find_modules("mailhub", "campaigns", "waiter"))
+        if writes_status(tree)
     }
     assert writers == {"campaigns/engine/lifecycle.py"}
 

@@ -13,9 +13,9 @@ from django.conf import settings
 from django.db import connection
 
 from mailhub.celery import app
+from tests.sources import ROOT, find_modules, parse_those_with
 from vendors.redis_addresses import celery_url
 
-ROOT = Path(__file__).parents[2]
 MEASURE = (  # the time itself is their matter
     "tests/waiting.py",
     "tests/chaos/run.py",
@@ -45,12 +45,10 @@ def late_once(name):
 """
 
 
-def nodes(word: str) -> Iterator[tuple[str, ast.AST]]:
-    """Of all files of tests in which the word stands, with the file's name."""
-    for path in (ROOT / "tests").rglob("*.py"):
-        text = path.read_text()
-        if word in text:
-            yield from ((path.relative_to(ROOT).as_posix(), node) for node in ast.walk(ast.parse(text)))
+def nodes(pattern: str) -> Iterator[tuple[str, ast.AST]]:
+    """Of all files of tests in which the pattern is found, with the file's name."""
+    for file, tree in parse_those_with(pattern, find_modules("tests")):
+        yield from ((file, node) for node in ast.walk(tree))
 
 
 @pytest.fixture
@@ -280,7 +278,7 @@ def test_no_test_waits_in_a_loop_of_its_own() -> None:
     """A deadline that is asserted by hand would be fatal on a slow machine. What measures time may look at it."""
     looping = {
         path
-        for path, node in nodes("monotonic()")
+        for path, node in nodes(r"(?s)while.*monotonic\(\)")
         if isinstance(node, ast.While) and "monotonic()" in ast.unparse(node)
     }
     assert looping - set(MEASURE) == set()
@@ -290,12 +288,14 @@ def test_no_test_waits_for_a_thread_or_a_future_by_its_own_means() -> None:
     """`join` would say nothing of a thread that has not ended, and `result` would raise what is fatal."""
     found = {
         f"{path}:{node.lineno}"
-        for word in (".join(", ".result(")
-        for path, node in nodes(word)
+        for path, node in nodes(JOINING)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and path not in MEASURE
         if node.func.attr in ("join", "result") and (node.keywords or (node.args and is_number(node.args[0])))
     }
     assert found == set()
+
+
+JOINING = r"\.(join|result)\((\s*[\d.]|\s*\n|[^\n]*(=|DEADLINE))"
 
 
 def is_number(given: ast.expr) -> bool:

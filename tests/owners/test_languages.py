@@ -4,7 +4,6 @@ import ast
 import gettext
 import io
 import re
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -22,10 +21,10 @@ from campaigns.engine.audit.questions import QUESTIONS
 from campaigns.models import Message, Webhook
 from mailhub import languages, model_texts
 from tests import factories
+from tests.sources import ROOT, find_modules, parse_those_with
 from vendors import history
 from vendors.models import RateLimit
 
-ROOT = Path(__file__).parents[2]
 OF_GERMAN = ROOT / "mailhub/locale/de/LC_MESSAGES"
 PLACEHOLDER = re.compile(r"%\(\w+\)s|%s|\{\w+\}")
 KEYWORDS = {
@@ -44,9 +43,8 @@ def catalogue():
 
 def marked():
     """The texts that code and templates of pages mark, with their files."""
-    for package in ("mailhub", "campaigns", "vendors", "waiter"):
-        for path in (ROOT / package).rglob("*.py"):
-            yield from ((text, path) for text in texts(path.read_bytes()))
+    for path in find_modules(migrations=True):
+        yield from ((text, path) for text in texts(path.read_bytes()))
     admin.autodiscover()
     with translation.override("en"):
         yield from ((text, model_texts.__file__) for text in model_texts.shown_texts())
@@ -70,12 +68,11 @@ def test_each_marked_text_has_a_german_one(catalogue):
 
 def test_no_text_is_marked_inside_an_f_string():
     """Babel does not see it there with Python 3.11."""
-    for package in ("mailhub", "campaigns", "vendors", "waiter"):
-        for path in (ROOT / package).rglob("*.py"):
-            for string in (node for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.JoinedStr)):
-                calls = [node for node in ast.walk(string) if isinstance(node, ast.Call)]
-                texts_of = [call.args[0] for call in calls if ast.unparse(call.func) in KEYWORDS]
-                assert not [text for text in texts_of if isinstance(text, ast.Constant)], (path, string.lineno)
+    for path, tree in parse_those_with(rf"\b({'|'.join(KEYWORDS)})\(", find_modules(migrations=True)):
+        for string in (node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)):
+            calls = [node for node in ast.walk(string) if isinstance(node, ast.Call)]
+            texts_of = [call.args[0] for call in calls if ast.unparse(call.func) in KEYWORDS]
+            assert not [text for text in texts_of if isinstance(text, ast.Constant)], (path, string.lineno)
 
 
 def test_a_german_text_has_the_placeholders_of_the_english_one(catalogue):

@@ -3,7 +3,6 @@
 import ast
 from datetime import timedelta
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import Permission
@@ -19,12 +18,12 @@ from campaigns.texts.templates import Source, TemplateError
 from tests import factories
 from tests.owners.test_languages import GERMAN
 from tests.owners.test_wizard import SOON, press, ready
+from tests.sources import find_modules, parse_those_with
 from vendors import prices
 from vendors.history import Actor
 from vendors.models import Price
 from vendors.said import Said, show
 
-ROOT = Path(__file__).parents[2]
 SAYING = {  # which argument of each is what a page says
     "BadInput": 0,
     "RowError": 1,
@@ -46,13 +45,12 @@ SAYING = {  # which argument of each is what a page says
 
 def said_plainly():
     """Yield each call that gives a page a finished English text in place of a form with its values."""
-    for path in sorted(path for name in ("campaigns", "vendors", "mailhub") for path in (ROOT / name).rglob("*.py")):
-        if "migrations" not in path.parts:
-            for call in ast.walk(ast.parse(path.read_text())):
-                if isinstance(call, ast.Call):
-                    given = SAYING.get(getattr(call.func, "id", None) or getattr(call.func, "attr", ""))
-                    if given is not None and len(call.args) > given and list(plain(call.args[given])):
-                        yield path.name, ast.unparse(call)
+    for path, tree in parse_those_with(rf"\b({'|'.join(SAYING)})\(", find_modules()):
+        for call in ast.walk(tree):
+            if isinstance(call, ast.Call):
+                given = SAYING.get(getattr(call.func, "id", None) or getattr(call.func, "attr", ""))
+                if given is not None and len(call.args) > given and list(plain(call.args[given])):
+                    yield path, ast.unparse(call)
 
 
 def plain(node):

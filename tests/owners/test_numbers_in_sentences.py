@@ -4,16 +4,15 @@ import ast
 import json
 import re
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 from django.utils import translation
 
 from campaigns.engine.pausing import rates
 from campaigns.models.complaints import ComplaintRate
+from tests.sources import find_modules, parse_those_with
 from vendors.said import Said, columns, read, show
 
-ROOT = Path(__file__).resolve().parents[2]
 SPEC = re.compile(r"[,.0-9]*[efgn%]")
 
 
@@ -55,11 +54,10 @@ def test_a_decimal_within_a_sentence_within_a_sentence_is_kept_too() -> None:
 def test_no_value_of_a_sentence_is_a_number_made_a_text() -> None:
     """A text is shown as it is, in every language."""
     found = []
-    for folder in ("campaigns", "vendors", "mailhub"):
-        for path in (ROOT / folder).rglob("*.py"):
-            for call in ast.walk(ast.parse(path.read_text())):
-                if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Said":
-                    found += [f"{path.name}:{call.lineno} {one.arg}" for one in call.keywords if is_number(one.value)]
+    for path, tree in parse_those_with(r"\bSaid\(", find_modules(migrations=True)):
+        for call in ast.walk(tree):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Said":
+                found += [f"{path}:{call.lineno} {one.arg}" for one in call.keywords if is_number(one.value)]
     assert not found
 
 
