@@ -21,6 +21,7 @@ from django.contrib.auth.management import create_permissions
 from django.contrib.auth.models import Group, Permission
 from django.core.exceptions import ValidationError
 from django.db import connection, transaction
+from django.utils import timezone
 from django_celery_beat.models import CrontabSchedule, IntervalSchedule, PeriodicTask, PeriodicTasks
 
 from mailhub.models import GivenPermission
@@ -210,7 +211,7 @@ def _night_entry(vendor: Vendor) -> BeatEntry:
 
 
 def _store_entry(wanted: BeatEntry, found: PeriodicTask | None) -> bool:
-    """Write the row if it differs. Returns True if it was written."""
+    """Write the row if it differs. Returns True if it was written. No signals: each would notify beat once more."""
     try:
         row = found or PeriodicTask(task=wanted.task, args=wanted.args)
         fields = wanted.fields(row)
@@ -218,7 +219,11 @@ def _store_entry(wanted: BeatEntry, found: PeriodicTask | None) -> bool:
             return False
         for name, value in fields.items():
             setattr(row, name, value)
-        row.save()
+        row.validate_unique()
+        if found:
+            PeriodicTask.objects.filter(pk=found.pk).update(**fields, date_changed=timezone.now())
+        else:
+            PeriodicTask.objects.bulk_create([row])
     except ValidationError as why:  # one vendor's wrong time zone must not stop the others' nights
         alarms.NO_BEAT_ROW.log(logger, wanted.name, why)
         return False
@@ -240,4 +245,4 @@ def _find_schedule(model: Any, had: Any, **fields: Any) -> Any:
     """Return a schedule with these fields, preferably the row's own; users may have created several equal ones."""
     if had and all(str(getattr(had, name)) == str(value) for name, value in fields.items()):
         return had
-    return model.objects.filter(**fields).order_by("id").first() or model.objects.create(**fields)
+    return model.objects.filter(**fields).order_by("id").first() or model.objects.bulk_create([model(**fields)])[0]

@@ -83,6 +83,18 @@ def test_a_sync_that_finds_all_as_it_should_be_takes_no_statement_for_each_row(d
         installation.sync_beat()
 
 
+def test_beat_is_notified_once_of_all_that_a_sync_writes(django_assert_max_num_queries: Any) -> None:
+    """Whoever saves a vendor waits for it."""
+    vendor(dispatch_at=time(4, 17))
+
+    with django_assert_max_num_queries(13) as statements:
+        installation.sync_beat()
+
+    writes = [one["sql"].split('"')[1] for one in statements if one["sql"].startswith(("INSERT", "UPDATE"))]
+    tables = ("crontabschedule", "periodictask", "periodictasks")
+    assert sorted(writes) == [f"django_celery_beat_{name}" for name in tables]
+
+
 def test_a_vendor_has_its_night_at_its_own_local_time_and_weekdays() -> None:
     one = vendor(dispatch_at=time(18, 5), time_zone="Asia/Kathmandu", weekdays=[1, 5, 7])
     installation.sync_beat()
