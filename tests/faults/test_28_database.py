@@ -97,8 +97,8 @@ def once_cut_at_the_commit(verb: Verb) -> Verb:
     """Lets the statement be executed, and loses its reply."""
     cuts = iter([True])
 
-    async def cut(*args: Any) -> Any:
-        done = await verb(*args)
+    async def cut(*args: Any, **options: Any) -> Any:
+        done = await verb(*args, **options)
         if next(cuts, False):
             raise psycopg.OperationalError("server closed the connection unexpectedly")
         return done
