@@ -203,7 +203,7 @@ class Identity(models.Model):
         others = Identity.objects.filter(numbers__overlap=self.numbers).exclude(pk=self.pk) if self.numbers else ()
         if taken := [number for one in others for number in one.numbers if number in self.numbers]:
             faults["numbers"] = Said(
-                "%(numbers)s is already another identity's; a number belongs to one identity only",
+                "%(numbers)s is another identity's; a number belongs to one identity only",
                 numbers=", ".join(taken),
             )
         return faults

@@ -70,7 +70,7 @@ def test_who_started_from_an_older_version_stores_nothing(sponsor):
         ("email", TemplateContent("Hi", "Hi", headers=[("From", "ann@x.example")]), "mailhub's own"),
         ("email", TemplateContent("Hi", "H\0i"), "NUL"),
         ("sms", TemplateContent("", "<b>Hi</b>", html=True), "not HTML"),
-        ("sms", TemplateContent("", "Hi", headers=[("X-A", "b")]), "only an e-mail"),
+        ("sms", TemplateContent("", "Hi", headers=[("X-A", "b")]), "only e-mails"),
     ],
 )
 def test_what_cannot_be_compiled_is_not_stored(sponsor, channel, content, why):
