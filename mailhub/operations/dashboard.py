@@ -95,7 +95,8 @@ class VendorRow:
 
     obstacle: the reason for a missing end, or "". apart: messages that wait for something other than the window.
     condition: of its best credential, in a few words `brief` and with the reason as `state`; while no vendor may be
-    called, both say that. look: the style of its badge. notes: further facts, such as credentials in a worse condition.
+    called, both say that. look: the style of its badge. notes: further facts, such as credentials in a worse condition,
+    or why other vendors of a route take nothing.
     remedy: its cure. doubts: messages without a known answer, up to MOST_DOUBTS. reports: today's delivery reports by
     kind. receivers: domains that wait. governed: the viewer governs the vendor; if not, the row hides what reveals
     others' mail. queue: the queue whose sponsors and classes follow, for viewers of all sponsors.
@@ -382,7 +383,8 @@ def _vendor_rows(
 ) -> list[VendorRow]:
     """Return the vendors' rows, with two requests to Redis and two statements in total.
 
-    counted: the viewer may see the total of waiting mail.
+    Vendors that take nothing cost some statements more, whatever their number. counted: the viewer may see the total of
+    waiting mail.
     """
     eta.read_windows(seen.values())
     reports, waits = report_counts.counts_today(list(seen)), deferrals.waits_of_vendors(list(seen))
@@ -395,6 +397,10 @@ def _vendor_rows(
         )
         for vendor in vendors
     ]
+    if counted and ownership.sees_all_sponsors():
+        stays = eta.stays_of_queues(seen.values(), now)
+        for row in rows:
+            row.notes += stays.get(row.vendor.pk, ())
     for row in rows:
         row.receivers = waits[row.vendor.pk] if row.governed else NO_WAITS
     return rows

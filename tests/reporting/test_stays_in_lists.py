@@ -1,10 +1,11 @@
 """Lists say why a routed job whose vendor takes nothing is taken by no other vendor of its route either."""
 
 import io
+import json
 from typing import Any
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -15,6 +16,7 @@ from campaigns.engine.routes import moving
 from campaigns.models import Campaign, Entitlement, Job, Route, RouteMove, Sponsor, SponsorQuota
 from campaigns.reporting.api import forecasts
 from campaigns.reporting.forecast import campaign_states, eta
+from mailhub.operations import dashboard
 from tests import factories as make
 from tests.owners.test_sizes import owner_of
 from vendors.mail_classes import MailClass
@@ -31,7 +33,7 @@ class Stuck:
         self.login = make.credential(self.first, "main")
         make.credential(self.barred, "of-the-rival")
         make.credential(self.third, "spare")
-        self.route = Route.objects.create(name="mail", channel="email", patience=5)
+        self.route = Route.objects.create(name=make.unique("mail"), channel="email", patience=5)
         for position, vendor in enumerate((self.first, self.barred, self.third), 1):
             self.route.entries.create(position=position, credential=Credential.objects.get(vendor=vendor))
         Vendor.objects.filter(pk=self.first.pk).update(paused=True, paused_reason="maintenance")
@@ -75,6 +77,49 @@ def test_each_door_says_it_and_no_owner_reads_of_a_credential_that_is_not_for_hi
         str(forecast and forecast["basis"]),
     ):
         assert quota in page and "rival" not in page
+
+
+def out(*args: str) -> str:
+    return " ".join(run(*args).split())
+
+
+def run(*args: str) -> str:
+    call_command(*args, stdout=(written := io.StringIO()))
+    return written.getvalue()
+
+
+def test_status_forecast_and_the_operations_page_say_it_of_the_oldest_job(stuck: Stuck, admin_client: Client) -> None:
+    velma = make.sponsor("Velma")
+    oldest, quota = stuck.job(velma), "spare takes none of it: the quota of Velma is 9 messages a month"
+    stuck.job(velma)
+    said = f"job {oldest.pk}: {stuck.barred.slug}/of-the-rival takes none of it: its sponsor may not use it"
+    (facts,) = [json.loads(line) for line in run("forecast", stuck.first.slug, "--json").splitlines()]
+    (of_job,) = [json.loads(line) for line in run("forecast", "--job", str(oldest.pk), "--json").splitlines()]
+    of_vendors = [json.loads(line) for line in run("status", "--json").splitlines()]
+    (notes,) = [one["notes"] for one in of_vendors if one["vendor"] == stuck.first.slug]
+    assert facts["routes"] == notes and len(notes) == 1 and notes[0].startswith(said) and quota in notes[0]
+    assert f"job {oldest.pk}: {of_job['routes']}" == notes[0]
+    page = admin_client.get("/admin/").content.decode()
+    for text in (out("forecast", stuck.first.slug), page):
+        assert said in text and quota in text
+    assert said in out("forecast") and quota in out("forecast", "--job", str(oldest.pk))
+    Campaign.objects.filter(pk=oldest.campaign_id).update(routed=False, route=None)
+    assert said not in out("forecast")
+
+
+def test_a_forecast_of_a_job_tells_what_goes_before_it() -> None:
+    vendor = make.at_work(make.vendor(limits=[(20, 1)]))
+    login = make.credential(vendor)
+    velma, anton = make.sponsor("Velma"), make.sponsor("Anton")
+    make.job(make.campaign(600, of=login, by=anton, messages=True), "DISPATCHED")
+    make.job(make.campaign(300, of=login, by=velma, messages=True), "DISPATCHED")
+    second = make.job(make.campaign(100, of=login, by=velma, messages=True), "DISPATCHED")
+    said = out("forecast", "--job", str(second.pk))
+    assert said.startswith(f"job {second.pk}: waits for its turn; behind 300 of its own; ")
+    assert "Velma has 1 of 2 shares of the vendor beside Anton (1, 600 wait); first message about" in said
+    assert "ends about" in said
+    with pytest.raises(CommandError, match="there is no job 0"):
+        out("forecast", "--job", "0")
 
 
 def test_nothing_is_said_while_another_vendor_takes_it_or_its_own_one_does(stuck: Stuck) -> None:
@@ -133,6 +178,26 @@ def test_lists_of_campaigns_without_a_route_take_no_further_statement(stuck: Stu
     with CaptureQueriesContext(connection) as alone:
         list(eta.select_related_rows(Job.objects.filter(pk=job.pk)))
     assert len(plain) <= 4 + len(alone) < len(routed)
+
+
+def test_status_takes_as_many_statements_for_ten_stuck_vendors_as_for_two() -> None:
+    def counted() -> int:
+        with CaptureQueriesContext(connection) as seen:
+            found = dashboard.read_dashboard()
+        assert all("spare takes none of it" in one.notes[0] for one in found.vendors if one.vendor.paused)
+        assert sum(one.vendor.paused for one in found.vendors) == len(routes)
+        return len(seen)
+
+    routes = [Stuck() for _ in range(2)]
+    for one in routes:
+        one.job(make.sponsor())
+    counted()  # what is read once for each process
+    few = counted()
+    routes += [Stuck() for _ in range(8)]
+    for one in routes:
+        for _ in range(3):
+            one.job(make.sponsor())
+    assert counted() == few
 
 
 def stays_of(jobs: list[Job]) -> dict[int, str]:

@@ -47,7 +47,7 @@ def test_the_first_identity_of_a_sponsor_is_its_default_until_another_one_is() -
     assert first == {
         "sponsor": "Velma", "name": "main", "channel": "email", "from": "Velma <post@velma.example>",
         "reply_to": "help@velma.example", "return_path": "", "verp": False, "dkim": None, "default": True,
-        "enabled": True,
+        "enabled": True, "refused": None,
     }  # fmt: skip
     again = command("add", "Velma", "main", "--from", "Velma <post@velma.example>")
     assert again == "Velma/main: already there\n"

@@ -1,9 +1,12 @@
-"""An identity that a vendor does not take says so on its page, in the list and by the API."""
+"""An identity that a vendor does not take says so on its pages, in lists, by the API and the command."""
 
+import io
+import json
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.core.management import call_command
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -63,6 +66,47 @@ def test_page_list_and_api_say_it_until_the_campaigns_go_on() -> None:
     Campaign.objects.update(paused_at=None)
     assert all("wait since" not in owner.get(page).content.decode() for page in pages)
     assert program.get("/api/v1/identities").json()["data"][0]["refused"] is None
+
+
+def test_the_admin_and_the_command_say_it_until_the_campaigns_go_on(admin_client: Client) -> None:
+    row = identity_of(factories.sponsor("Velma"))
+    refuse(row)
+
+    def doors() -> list[str]:
+        call_command("identity", "list", stdout=(table := io.StringIO()))
+        call_command("identity", "list", "--json", stdout=(facts := io.StringIO()))
+        pages = ("/admin/campaigns/identity/", f"/admin/campaigns/identity/{row.pk}/change/")
+        shown = [admin_client.get(page).content.decode() for page in pages]
+        return [*shown, " ".join(table.getvalue().split()), str(json.loads(facts.getvalue())["refused"])]
+
+    for shown in doors():
+        assert "1 campaign waits since" in shown, shown
+    assert SAID in doors()[0] and SAID in doors()[1] and SAID in doors()[3]
+    Campaign.objects.update(paused_at=None)
+    assert all("waits since" not in shown for shown in doors())
+
+
+def test_the_admin_s_list_and_the_command_s_take_as_many_statements_for_ten_as_for_two(admin_client: Client) -> None:
+    sponsor = factories.sponsor()
+
+    def counted() -> list[int]:
+        found = []
+        for look in (
+            lambda: admin_client.get("/admin/campaigns/identity/"),
+            lambda: call_command("identity", "list", stdout=io.StringIO()),
+        ):
+            with CaptureQueriesContext(connection) as seen:
+                look()
+            found.append(len(seen))
+        return found
+
+    for number in range(2):
+        refuse(identity_of(sponsor, f"news-{number}"))
+    counted()  # what is read once for each process
+    few = counted()
+    for number in range(2, 10):
+        refuse(identity_of(sponsor, f"news-{number}"))
+    assert counted() == few
 
 
 def test_a_pause_of_another_kind_says_nothing_of_the_sender() -> None:

@@ -14,7 +14,7 @@ the fence too, so that an old notification cannot take the rest.
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -111,6 +111,19 @@ FROM unnest(%(jobs)s::bigint[], %(firsts)s::bigint[]) a(id, first) JOIN campaign
     JOIN campaigns_routemove w ON w.campaign_id = j.campaign_id
         AND a.first >= w.first_message AND a.first < w.first_message + w.size
 """
+# The oldest routed parent of each credential, among the oldest ones of each status.
+OLDEST = """
+SELECT min(p.id) FROM vendors_credential l
+    JOIN unnest(%(open)s::text[]) AS s(status) ON true,
+    LATERAL (
+        SELECT j.id, j.campaign_id, j.credential_id FROM campaigns_job j
+        WHERE j.vendor_id = l.vendor_id AND j.status = s.status AND j.paused_at IS NULL
+        ORDER BY j.id LIMIT %(most)s
+    ) p JOIN campaigns_campaign c ON c.id = p.campaign_id AND c.routed
+WHERE l.id = ANY(%(logins)s) AND p.credential_id = l.id
+GROUP BY l.id
+"""
+MOST_OLDEST = 1_000  # parents of a vendor in one status
 Slice = tuple[int, int]  # id of the first message, and one past the last
 
 
@@ -348,6 +361,13 @@ def describe_stays(jobs: Iterable[Job]) -> dict[int, list[RouteStay]]:
                 stay = RouteStay(str(one.credential), one.why or own, one.brief or own, one.is_permitted)
                 stays[job.pk].append(stay)
     return stays
+
+
+def oldest_routed(credential_ids: Collection[int]) -> list[int]:
+    """Return the oldest open parent with a route of each credential, among its vendor's oldest ones."""
+    with connection.cursor() as cursor:
+        cursor.execute(OLDEST, {"logins": list(credential_ids), "open": list(OPEN), "most": MOST_OLDEST})
+        return [pk for (pk,) in cursor.fetchall()]
 
 
 def _had_by(jobs: Sequence[Job]) -> set[tuple[int, int]]:

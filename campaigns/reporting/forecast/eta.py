@@ -184,6 +184,30 @@ def _with_stays(jobs: Iterable[Any], found: dict[int, JobForecast]) -> dict[int,
     }
 
 
+def stays_of_queues(queues: Iterable[VendorQueue], now: datetime) -> dict[int, list[str]]:
+    """Say by vendor id, for operators, why no other vendor takes the oldest routed job of a credential that takes none.
+
+    Takes a fixed number of statements for any number of vendors and jobs; none if every credential works.
+    """
+    seen = {queue.vendor_id: queue for queue in queues if not queue.halted}
+    logins = [login.id for queue in seen.values() for login in queue.logins.values() if _takes_nothing(queue, login)]
+    if not logins:
+        return {}
+    jobs = list(select_related_rows(Job.objects.filter(pk__in=moving.oldest_routed(logins)).order_by("pk")))
+    _say_what_holds(jobs)
+    obstacles_of = {job.pk: obstacles.obstacle_of_job(job, seen[job.vendor_id], now) for job in jobs}
+    found = _with_stays(jobs, {pk: JobForecast(brief=one.brief if one else "") for pk, one in obstacles_of.items()})
+    said: dict[int, list[str]] = {}
+    for job in jobs:
+        if job.pk in found and (stays := found[job.pk].stays):
+            said.setdefault(job.vendor_id, []).append(f"{_('job %(job)s') % {'job': job.pk}}: {stays}")
+    return said
+
+
+def _takes_nothing(queue: VendorQueue, login: LoginQueue) -> bool:
+    return bool(login.waiting) and bool(queue.shut or login.is_stuck or login.condition.kind is ConditionKind.SHUT)
+
+
 def _join_stays(others: Iterable[RouteStay], *, is_operator: bool = False) -> str:
     """Name the first few vendors with their reasons. Owners read nothing of those that their sponsor may not use."""
     readable = [one for one in others if one.is_permitted or (is_operator and ownership.sees_all_sponsors())]

@@ -7,6 +7,7 @@ from django.contrib import admin
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy
 
@@ -16,6 +17,7 @@ from campaigns.lists.admin import SponsorFilter
 from campaigns.models import Entitlement, Identity, InboundMessage, Sponsor, Topic
 from campaigns.models.campaigns import sponsors_of
 from campaigns.senders import entitlements, sender_changes
+from campaigns.senders.refused_senders import find_refused
 from vendors.adapters import dkim
 from vendors.admin import OnlyWhatChanged
 from vendors.forms import WriteOnly
@@ -119,11 +121,26 @@ class IdentityAdmin(OfTheirSponsors):
     search_fields = ["name", "from_address", "sender_id", "sponsor__name"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        return [*super().get_readonly_fields(request, obj), *(["channel"] if obj else [])]
+        return [*super().get_readonly_fields(request, obj), *(["channel", "works"] if obj else [])]
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        fields = super().get_fields(request, obj)
+        return fields if obj else [name for name in fields if name != "works"]
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        """Find the page's refused identities in one statement."""
+        listed = super().get_changelist_instance(request)
+        refused = find_refused([row.pk for row in listed.result_list])
+        for row in listed.result_list:
+            row.refused = refused.get(row.pk)
+        return listed
 
     @admin.display(description=gettext_lazy("state"), ordering="enabled")
-    def works(self, identity: Identity) -> SafeString:
-        return badge("in use", "good") if identity.enabled else badge("off")
+    def works(self, identity: Any) -> SafeString:
+        """Say whether it is in use, and why a vendor does not take it."""
+        state = badge("in use", "good") if identity.enabled else badge("off")
+        refused = identity.refused if hasattr(identity, "refused") else find_refused([identity.pk]).get(identity.pk)
+        return format_html("{}<br>{}", state, refused) if refused else state
 
     def save_model(self, request: HttpRequest, obj: Model, form: Any, change: bool) -> None:
         row: Any = obj

@@ -1,12 +1,14 @@
-"""`manage.py forecast`: forecasts when the last message waiting for a vendor will be called."""
+"""`manage.py forecast`: forecasts when the last message waiting for a vendor, or of a job, will be called."""
 
 from argparse import ArgumentParser
 from datetime import datetime
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
+from campaigns.engine import progress
+from campaigns.models import Job
 from campaigns.reporting.forecast import ahead, eta, obstacles, queues
 from campaigns.reporting.forecast.ahead import SharingSponsor
 from campaigns.reporting.forecast.eta import Eta
@@ -21,16 +23,21 @@ from vendors.said import count_of
 class Command(BaseCommand):
     help = (
         "Forecasts the last call of all messages waiting for a vendor, from its limits and the calls in their "
-        "windows, if calls take no time and none is put off; or gives the reason for no forecast. Exit codes: 0 done, "
-        "1 unknown vendor, 2 usage."
+        "windows, if calls take no time and none is put off; or gives the reason for no forecast. Of a job it also "
+        "says what goes before it. Exit codes: 0 done, 1 unknown vendor or job, 2 usage."
     )
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("vendor", nargs="?", metavar="VENDOR", help="its slug; default: all vendors")
-        parser.add_argument("--json", action="store_true", help="one object a vendor")
+        which = parser.add_mutually_exclusive_group()
+        which.add_argument("vendor", nargs="?", metavar="VENDOR", help="its slug; default: all vendors")
+        which.add_argument("--job", type=int, metavar="NUMBER", help="one job instead")
+        parser.add_argument("--json", action="store_true", help="one object a vendor or job")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["job"] is not None:
+            self._write_job(options["job"], options["json"])
+            return
         vendors = (
             [arguments.find_vendor(options["vendor"])] if options["vendor"] else list(Vendor.objects.order_by("slug"))
         )
@@ -38,13 +45,30 @@ class Command(BaseCommand):
             self.stdout.write("there is no vendor yet")
         now = timezone.now()
         found = queues.queues_of_vendors([vendor.pk for vendor in vendors], now)
+        stays = eta.stays_of_queues(found.values(), now)
         for vendor in vendors:
             queue = found[vendor.pk]
             end = eta.forecast_queue(queue, now)
-            text = f"{vendor.slug}: {forecast_sentence(vendor, queue, end, now)}"
-            write_result(
-                self.stdout, wrap_sentence(self.stdout, text), forecast_facts(queue, end, now), options["json"]
-            )
+            of_routes = stays.get(vendor.pk, [])
+            text = "; ".join([f"{vendor.slug}: {forecast_sentence(vendor, queue, end, now)}", *of_routes])
+            facts = forecast_facts(queue, end, now) | {"routes": of_routes}
+            write_result(self.stdout, wrap_sentence(self.stdout, text), facts, options["json"])
+
+    def _write_job(self, number: int, as_json: bool) -> None:
+        jobs, now = list(eta.select_related_rows(Job.objects.filter(pk=number))), timezone.now()
+        if not jobs:
+            raise CommandError(f"there is no job {number}")
+        (found,) = eta.forecast_jobs(jobs, progress.progress_of_jobs(jobs), now).values()
+        texts = {
+            "next": found.next,
+            "routes": found.stays,
+            "ahead": found.describe_ahead(now, is_operator=True),
+            "ends": found.ends,
+        }
+        text = f"job {number}: {'; '.join(filter(None, texts.values())) or jobs[0].status}"
+        facts = {"job": number, "vendor": jobs[0].vendor.slug, **texts}
+        facts |= {"first_at": found.first_at, "ends_at": found.ends_at}
+        write_result(self.stdout, wrap_sentence(self.stdout, text), facts, as_json)
 
 
 def forecast_sentence(vendor: Vendor, queue: VendorQueue, end: Eta, now: datetime) -> str:

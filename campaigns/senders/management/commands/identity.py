@@ -1,6 +1,7 @@
 """`manage.py identity`: manages the sender identities of e-mails and SMS."""
 
 from argparse import BooleanOptionalAction
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from campaigns.doors.sponsors import NEW_SPONSOR, filter_by_sponsor, identity_fa
 from campaigns.models import Identity, Sponsor
 from campaigns.models.identities import named_address
 from campaigns.senders import sender_changes
+from campaigns.senders.refused_senders import RefusedSender, find_refused
 from campaigns.texts.phone_numbers import parse_e164
 from vendors.adapters import dkim
 from vendors.history import Actor
@@ -52,12 +54,20 @@ class Command(ResourceCommand):
         "bad value, 2 usage."
     )
     one_object = "an identity"
-    shown = ("sponsor", "name", "channel", "from", "reply_to", "return_path", "verp", "dkim", "default", "enabled")
-    row_facts = staticmethod(identity_facts)
+    shown = (
+        *("sponsor", "name", "channel", "from", "reply_to", "return_path", "verp", "dkim", "default", "enabled"),
+        "refused",
+    )
+
+    @staticmethod
+    def row_facts(row: Identity) -> dict[str, Any]:
+        return _make_facts(row, find_refused([row.pk]))
 
     @declare_verb("all, or those of a sponsor", declare_argument("sponsor", nargs="?"))
     def do_list(self, sponsor: str | None, **options: Any) -> None:
-        self.write_rows(filter_by_sponsor(Identity.objects.select_related("sponsor").defer("secret"), sponsor))
+        rows = list(filter_by_sponsor(Identity.objects.select_related("sponsor").defer("secret"), sponsor))
+        refused = find_refused([row.pk for row in rows])
+        self.write_facts((_make_facts(row, refused) for row in rows), self.shown)
 
     @declare_verb(
         "a new one, by --from, --sender-id or --number; the first of a channel is the default",
@@ -113,7 +123,7 @@ class Command(ResourceCommand):
         if known is None:
             raise CommandError(f"{row} has no key: make one with --selector NAME", returncode=2)
         where, record = f"{known.selector}._domainkey.{known.domain}", dkim.dns_record(known)
-        entry = identity_facts(row) | {"dns_name": where, "dns_type": "TXT", "dns_text": record}
+        entry = self.row_facts(row) | {"dns_name": where, "dns_type": "TXT", "dns_text": record}
         self.write_result(f"{row}: enter this in the DNS\n{where} TXT\n{record}", entry)
 
     @declare_verb("it may be used", *NAMED)
@@ -140,6 +150,11 @@ class Command(ResourceCommand):
     def _change_row(self, row: Identity, wanted: dict[str, Any]) -> None:
         row, changed = _store_values(row, wanted)
         self.write_row(row, "changed" if changed else "already so")
+
+
+def _make_facts(row: Identity, refused: Mapping[int, RefusedSender]) -> dict[str, Any]:
+    found = refused.get(row.pk)
+    return identity_facts(row) | {"refused": str(found) if found else None}
 
 
 def _store_values(row: Identity, wanted: dict[str, Any]) -> tuple[Identity, bool]:
