@@ -1,6 +1,7 @@
 """What is claimed ahead of the connections is called only while nothing speaks against it (claiming/confirming.py)."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
 from types import SimpleNamespace
@@ -30,6 +31,7 @@ from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 pytestmark = pytest.mark.django_db(transaction=True)
 
 CONNECTIONS, CLAIMED, FULL = 2, 12, 6
+DAY = 86_400.0  # seconds
 
 
 class AnsweredByTest:
@@ -50,9 +52,9 @@ class AnsweredByTest:
     def is_good(self, outcome: Any) -> bool:
         return isinstance(outcome, Accepted | Refused)
 
-    async def answer(self, outcome: Outcome) -> None:
-        """Answer the open calls, and let the pool take it in."""
-        asked, self.open = self.open, []
+    async def answer(self, outcome: Outcome, most: int = CONNECTIONS) -> None:
+        """Answer the open calls, `most` of them, and let the pool take it in."""
+        asked, self.open = self.open[:most], self.open[most:]
         for one in asked:
             one.set_result(outcome)
         await turns()
@@ -149,7 +151,7 @@ def run_ahead(
             job.pk, job.fence, job.vendor_id, job.credential_id, seen.scope.generation, seen.limits_version,
             seen.scope.destination, seen.adoptions, claimed.suppressions,
         )  # fmt: skip
-        calls = [PermittedCall(one, claimed.claim, ("p",), float("inf")) for one in claimed.messages]
+        calls = [PermittedCall(one, claimed.claim, ("p",), time.monotonic() + DAY) for one in claimed.messages]
         pool.submit_calls(calls, {}, terms, read_ticks())
         await turns()
         assert len(adapter.called) == CONNECTIONS and len(pool.waiting) == CLAIMED - CONNECTIONS
@@ -492,3 +494,112 @@ def test_a_recipient_suppressed_after_its_letter_was_added_to_a_call_is_not_call
 
     ahead = run_ahead(job, story, suppressed=added, adds=True)
     assert added not in ahead.adapter.called and len(ahead.adapter.called) == CLAIMED - 1
+
+
+def take_out(pool: CallPool) -> list[PermittedCall]:
+    """Take out all waiting calls but those added to others: a later claim may have them."""
+    calls = [*pool._waiting]
+    pool._waiting.clear()
+    pool.in_flight -= len(calls)
+    return calls
+
+
+def claim_one_more(pool: CallPool, calls: list[PermittedCall]) -> None:
+    pool.submit_calls([calls.pop()], {}, pool.terms, read_ticks())
+
+
+async def a_later_claim_is_small(ahead: Ahead) -> None:
+    """One connection is free again, and a letter was added to the call of the other one."""
+    calls = take_out(ahead.pool)
+    await ahead.adapter.answer(Accepted("v"), most=1)
+    ahead.adapter.open.reverse()
+    await ahead.adapter.answer(Accepted("v"), most=1)
+    assert len(ahead.pool.waiting) == ahead.pool._busy == 1
+    claim_one_more(ahead.pool, calls)
+    await turns()
+
+
+async def a_claim_for_free_connections(ahead: Ahead) -> None:
+    """A call asks for its next letter before a free connection has taken it."""
+    pool, adapter = ahead.pool, ahead.adapter
+    calls = take_out(pool)
+    while adapter.open:
+        await adapter.answer(Accepted("v"))
+    await ahead.ask_once()
+    claim_one_more(pool, calls)
+    await turns()
+    claim_one_more(pool, calls)
+    assert pool._busy == 1 and pool.add_letter([]) is not None
+    await turns()
+
+
+@pytest.mark.parametrize("how", [a_later_claim_is_small, a_claim_for_free_connections])
+@pytest.mark.parametrize("why", ["the job is stopped", "nobody confirms"])
+def test_an_added_letter_is_confirmed_also_where_later_calls_need_none(
+    how: Callable[[Ahead], Awaitable[None]], why: str, settings: Any
+) -> None:
+    settings.CLAIM_AHEAD_SECONDS = DEADLINE
+    job = sending()
+
+    async def story(ahead: Ahead) -> None:
+        await how(ahead)
+        [added] = ahead.pool.waiting
+        if why in CHANGES:
+            await asyncio.to_thread(in_a_thread, lambda: CHANGES[why](job))
+            await ahead.ask_once()
+            assert not ahead.pool.waiting
+        else:
+            ahead.pool._confirmed_until = 0.0
+        while ahead.adapter.open:
+            await ahead.adapter.answer(Accepted("v"))
+        assert added.message.recipient not in ahead.adapter.called
+
+    run_ahead(job, story, adds=True)
+
+
+def test_an_added_letter_does_not_begin_after_the_latest_time_of_its_call(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mail before it took long, and its campaign's hours are over."""
+    settings.CLAIM_AHEAD_SECONDS = DEADLINE
+
+    async def story(ahead: Ahead) -> None:
+        later = SimpleNamespace(monotonic=lambda: time.monotonic() + 2 * DAY)
+        monkeypatch.setattr(call_pool, "time", later)
+        while ahead.pool.in_flight:
+            await ahead.adapter.answer(Accepted("v"))
+            await ahead.pool.wait_for_result(0.01)
+
+    ahead = run_ahead(sending(), story, adds=True)
+    assert len(ahead.adapter.called) == CONNECTIONS and ahead.waits_again == CLAIMED - CONNECTIONS
+
+
+def test_a_letter_that_cannot_be_made_when_it_is_asked_for_is_not_lost(settings: Any) -> None:
+    """An error of ours ends the stream. Without that its job would never end."""
+    settings.CLAIM_AHEAD_SECONDS = DEADLINE
+
+    async def story(ahead: Ahead) -> None:
+        def fails(_: Any) -> Letter:
+            raise RuntimeError("a mistake of ours")
+
+        waiting = len(ahead.pool.waiting)
+        ahead.pool._job.letter = fails  # type: ignore[method-assign]
+        with pytest.raises(RuntimeError):
+            ahead.pool.add_letter([])
+        assert len(ahead.pool.waiting) == waiting
+
+    run_ahead(sending(), story, adds=True)
+
+
+def test_a_receiver_that_asks_to_wait_within_a_round_ends_what_waits_at_once() -> None:
+    """The round goes on. Before it ends, the wait is stored, and forgotten here."""
+
+    async def story(ahead: Ahead) -> None:
+        call = take_out(ahead.pool)[0]
+        ahead.pool._waiting.append(call)
+        ahead.pool.in_flight += 1
+        ahead.pool.take_answers((call,), [TROUBLE["a receiver that asks to wait"]], 0.0)
+        ahead.pool.receivers_refused.clear()
+        assert not ahead.pool.waiting
+
+    run_ahead(sending(), story)

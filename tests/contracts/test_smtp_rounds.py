@@ -236,7 +236,7 @@ class Adds:
     """A caller that adds letters to a call, one by one. may: how many of the call's letters may begin."""
 
     def __init__(self, added: list[Letter], may: int) -> None:
-        self._added, self._may = added, may
+        self._added, self.may = added, may
         self.events: list[str] = []
 
     def began(self, number: int) -> None:
@@ -249,7 +249,7 @@ class Adds:
         return self._added.pop(0) if self._added else None
 
     def may_begin(self, number: int) -> bool:
-        return number < self._may
+        return number < self.may
 
 
 @pytest.mark.parametrize("may", [4, 2])
@@ -268,5 +268,51 @@ def test_a_letter_added_to_a_call_goes_over_its_connection_if_it_may_begin_then(
             assert dict(relay.taken) == {f"good-{number}": 1 for number in range(min(may, 3))}
             assert caller.events[:4] == ["began 0", "answered 0", "began 1", "answered 1"]
             assert ("began 2" in caller.events) == (may == 4)
+
+    run(loop, story)
+
+
+class LeavesAfter(MisbehavingSmtp):
+    """Closes each connection without a word after two mails."""
+
+    def act(self, phase: str, reference: str, wild: bool) -> Act | None:
+        if phase != "dot" or sum(self.taken.values()) % 2:
+            return None
+        return say("250 2.0.0 Ok: queued as EVIDENCE", close=True)
+
+
+@pytest.mark.parametrize("added", [False, True])
+def test_a_relay_that_closes_after_some_mails_gets_the_next_ones_over_another_connection(
+    loop: str, pipelining: bool, added: bool
+) -> None:
+    letters = [letter(f"good-{number}") for number in range(5)]
+
+    async def story() -> None:
+        relay = LeavesAfter(pipelining=pipelining)
+        async with relay, opened(settings(relay.port, batch=5)) as adapter:
+            if added:
+                progress.set(Adds(letters[1:], 5))
+            assert await adapter.send(letters[:1] if added else letters) == TAKEN * 5
+            assert relay.connections == 3 and dict(relay.taken) == {f"good-{number}": 1 for number in range(5)}
+
+    run(loop, story)
+
+
+def test_a_letter_that_may_begin_no_more_when_its_connection_is_open_is_not_sent(loop: str, pipelining: bool) -> None:
+    """It was added to a call whose connection takes one mail, and the next one takes its time."""
+
+    async def story() -> None:
+        caller = Adds([letter("good-1")], 2)
+
+        async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            caller.may = 1
+            writer.write(b"220 relay.example ESMTP\r\n")
+
+        progress.set(caller)
+        relay = MisbehavingSmtp({"greeting": greet}, pipelining=pipelining)
+        async with relay, opened(settings(relay.port, mails=1)) as adapter:
+            assert await adapter.send([letter("good-0")]) == [*TAKEN, NEXT]
+            assert relay.connections == 2 and dict(relay.taken) == {"good-0": 1}
+            assert len([line for line in relay.lines if line.startswith("MAIL")]) == 1
 
     run(loop, story)

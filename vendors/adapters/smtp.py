@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 import ssl
 import time
@@ -243,14 +244,15 @@ class Smtp(Adapter):
     ) -> float:
         """Send mails over this connection until it or the round is over.
 
-        begin: until when the mails must begin, in seconds of the loop's time. Returns the same for those left.
+        begin: until when the mails must begin, in seconds of the loop's time. Returns the same for those left; -inf if
+        none may begin.
         """
 
         def hand_over() -> None:
             outcomes.begin()
             self._await_reply()
 
-        while True:
+        while outcomes.may_begin():
             ready = mails[len(outcomes)]
             assert isinstance(ready, tuple)
             following = None
@@ -259,19 +261,25 @@ class Smtp(Adapter):
                 begin = self._loop.time() + self._connect_timeout
             if len(outcomes) + 1 < len(mails) and isinstance(after := mails[len(outcomes) + 1], tuple):
                 following = after[0] if conversation.takes_size(after[1]) else None
-            outcomes.append(await conversation.deliver_mail(*ready, hand_over, following))
+            try:
+                outcomes.append(await conversation.deliver_mail(*ready, hand_over, following))
+            except CallError:
+                if conversation.left_between:
+                    return begin
+                raise
             if len(outcomes) == len(mails):
                 return begin
             self._deadlines.reschedule(begin)
             if not self._may_go_on(mails, outcomes, begin) or not conversation.goes_on():
                 return begin
+        return -math.inf
 
     def _await_reply(self) -> None:
         """Give the relay its time for the reply to a mail."""
         self._deadlines.reschedule(self._loop.time() + self._timeout)
 
     def _may_go_on(self, mails: list[PreparedMail], outcomes: NotedOutcomes, begin: float) -> bool:
-        """Return True if another mail may begin. Takes over the outcomes of the next ones that cannot be sent.
+        """Return True if there is time for another mail. Takes over the outcomes of the next ones that cannot be sent.
 
         None may if time is up, or the last outcome concerns the whole relay. Checked before each mail: one with its
         go-ahead already received awaits nothing, so the timer cannot cancel it.
@@ -280,8 +288,7 @@ class Smtp(Adapter):
         held_up = isinstance(last, NotSent) and (last.scope == "credential" or last.retry_after is None)
         while len(outcomes) < len(mails) and not isinstance(refused := mails[len(outcomes)], tuple):
             outcomes.append(refused)
-        on_time = self._loop.time() < begin
-        return len(outcomes) < len(mails) and not held_up and on_time and outcomes.may_begin()
+        return len(outcomes) < len(mails) and not held_up and self._loop.time() < begin
 
     async def check_login(self) -> LoginAnswer:
         self._greeting = LoginAnswer()

@@ -57,6 +57,7 @@ class Conversation(Wire):
         """The end of the current mail may have been sent, and its reply has not arrived."""
         self.discards = False
         """The relay has answered one command, but not those written in the same packet."""
+        self._used = self._answered = False  # for an earlier mail; for a command of the current one
         self._pipelining, self._recipient_codes = pipelining, recipient_codes
         self._envelope = Envelope("", "")
         self._mails_left = mails
@@ -118,7 +119,7 @@ class Conversation(Wire):
         `following`: envelope of the next mail, if one follows immediately; with PIPELINING (RFC 2920) it is written
         together with the end of this mail. Raises CallError.
         """
-        self.written, self._envelope = False, envelope
+        self.written, self._envelope, self._answered = False, envelope, False
         if not self._takes_recipient(envelope):
             self._reusable = True
             why = "the relay takes no address with other letters than ASCII before the @"
@@ -143,7 +144,7 @@ class Conversation(Wire):
         self.written = True
         self._transport.write(mail[-1][-AT_ONCE:] + ahead)
         code, lines = await self._await_reply()
-        self._reusable = code != 421
+        self._reusable, self._used = code != 421, True
         return self._classify_reply("dot", code, lines)
 
     def is_fresh(self) -> bool:
@@ -162,6 +163,11 @@ class Conversation(Wire):
         """Return True if the next mail of the round may use this connection."""
         in_step = self._ahead or not self._replies
         return self._reusable and self._mails_left > 0 and not self.closed and in_step
+
+    @property
+    def left_between(self) -> bool:
+        """True if the relay closed the connection between two mails: the current one may go over another."""
+        return self.closed and self._used and not self._answered and not self.written
 
     def say_goodbye(self) -> None:
         self.closed = True
@@ -206,7 +212,7 @@ class Conversation(Wire):
             if not together:
                 self._transport.write(line(envelope).encode())
             code, lines = self._pop_reply() if self._replies else await self._await_reply()
-            self.discards = together
+            self.discards, self._answered = together, True
             if code == 421:
                 return rejected or self._classify_reply(phase, code, lines)
             if rejected is not None and code == 354:

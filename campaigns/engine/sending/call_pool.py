@@ -102,7 +102,7 @@ class OngoingCall:
         return self._pool.add_letter(self._calls) if self.since < self._ends else None
 
     def may_begin(self, number: int) -> bool:
-        return number < self._given or (self._pool.goes_on and self._keep(number))
+        return number < self._given or (self._pool.may_begin(self._calls[number]) and self._keep(number))
 
     def take_uncalled(self) -> list[PermittedCall]:
         """Take out the added calls that have not begun, and return those that were not given back."""
@@ -257,10 +257,14 @@ class CallPool:
         self._waiting.extend(call for number, call in enumerate(calls) if number not in suppressed)
         if self._group is not None:
             self._call_those_that_wait(self._group)
-        if self._confirmations is not None and self._ahead:
-            self._confirmations.watch_calls(self)
+        if self._ahead:
+            self._watch_calls()
         if (self._ahead or self.claims_ahead) and self._cannot_be_called:  # it was refused while this was claimed
             self.give_back_calls()
+
+    def _watch_calls(self) -> None:
+        if self._confirmations is not None:
+            self._confirmations.watch_calls(self)
 
     def _take_terms(self, terms: ClaimTerms, asked: float, calls: int) -> None:
         """Take over the terms of a new claim with so many calls. Under other terms, what waits is given back."""
@@ -268,7 +272,7 @@ class CallPool:
             self.give_back_calls()
         adapter = self._job.adapter
         idle = (adapter.concurrency - self._busy) * adapter.capabilities.batch_max
-        self._ahead = (self._ahead and bool(self._waiting)) or len(self._waiting) + calls > idle
+        self._ahead = bool(self._ahead and (self._waiting or self._added)) or len(self._waiting) + calls > idle
         if self.terms and self.terms.suppressions < terms.suppressions and self.waiting:
             terms = terms._replace(suppressions=self.terms.suppressions)  # of older claims: they are checked first
         else:
@@ -346,8 +350,7 @@ class CallPool:
     async def _wait_to_start(self) -> bool:
         """Wait until a waiting call may start; return False if none is left."""
         while self._waiting and not self._may_start:
-            if self._confirmations is not None:
-                self._confirmations.watch_calls(self)
+            self._watch_calls()
             if read_ticks() > max(self._gives_up, self._confirmed_until):
                 self.give_back_calls()
                 break
@@ -427,8 +430,6 @@ class CallPool:
                 for together in split_by_size(list(zip(batch, await self._make_letters(batch), strict=True))):
                     await self._call_vendor(*zip(*together, strict=True))
             self._busy -= 1
-            if self._ahead and self._cannot_be_called:
-                self.give_back_calls()
             if not self._busy:
                 self._all_answered.set()
         self._callers -= 1
@@ -498,15 +499,20 @@ class CallPool:
             self._condition.note_call(followed, began)
         for call, outcome in zip(calls, followed, strict=True):
             self._finish_call(call, outcome, called=True)
+        if self._ahead and self._cannot_be_called:
+            self.give_back_calls()
 
     def add_letter(self, to: list[PermittedCall]) -> Letter | None:
         """Add the next waiting call to these and return its letter; None if none may start or needs to."""
-        while self.is_ahead and self._files is None and self.goes_on:
+        while self.is_ahead and self._files is None and self._goes_on:
+            letter = self._waiting[0].letter or self._job.letter(self._waiting[0].message)
             call = self._waiting.popleft()
-            letter = call.letter or self._job.letter(call.message)
             if self._may_be_called(letter, call, time.monotonic()):
                 to.append(call)
                 self._added[call.message.id] = call
+                if not self._ahead:  # it had a free connection, and waits for its turn over another one now
+                    self._ahead = True
+                    self._watch_calls()
                 return letter
         return None
 
@@ -514,9 +520,12 @@ class CallPool:
         """Keep an added call: it is not given back any more. Returns False if it was."""
         return self._added.pop(call.message.id, None) is not None
 
+    def may_begin(self, call: PermittedCall) -> bool:
+        """Tell whether an added call may begin now."""
+        return self._goes_on and time.monotonic() <= call.latest
+
     @property
-    def goes_on(self) -> bool:
-        """Whether added letters may begin."""
+    def _goes_on(self) -> bool:
         return self._may_start and not self._cannot_be_called
 
     @property
