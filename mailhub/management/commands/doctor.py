@@ -1,6 +1,6 @@
 """`manage.py doctor`: finds faults of sender identities in the DNS, and of the installation (mailhub/diagnosis)."""
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -116,9 +116,13 @@ class Command(BaseCommand):
 
 
 def _seconds(text: str) -> float:
-    """Return a number of seconds above 0. Raises ValueError, which the parser reports as a wrong usage."""
-    if not 0 < (seconds := float(text)) < 3600:
-        raise ValueError
+    """Return a number of seconds above 0. Raises ArgumentTypeError, which the parser reports as a wrong usage."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 3600:
+        raise ArgumentTypeError(f"{text!r} is no number of seconds between 0 and 3600")
     return seconds
 
 
