@@ -1,10 +1,11 @@
-"""The examples of nginx and Caddy, run: what they pass on, what they add, what they keep out."""
+"""The examples of nginx and Caddy, run: what they pass on, what they add, what they keep out, when they give up."""
 
 import http.client
 import json
 import os
 import re
 import shutil
+import socket
 import ssl
 import subprocess
 import threading
@@ -24,6 +25,12 @@ pytestmark = pytest.mark.slow("programs")
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "proxy"
 PROGRAMS = {"nginx": shutil.which("nginx", path="/usr/sbin:/usr/bin"), "caddy": shutil.which("caddy")}
 BACKENDS = {"web": 8000, "api": 8001, "flower": 5555}
+HANGS = "/hangs"  # a path that is answered when the backends end
+# The time limits of the examples, and one second instead of each.
+TIMES = {
+    "nginx": ("client_header_timeout 10s", "client_body_timeout 10s", "proxy_read_timeout 120s"),
+    "caddy": ("read_header 10s", "read_body 5m", "response_header_timeout 120s"),
+}
 
 
 class Echo(BaseHTTPRequestHandler):
@@ -32,6 +39,8 @@ class Echo(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
+        if self.path == HANGS:
+            self.server.ends.wait()  # type: ignore[attr-defined]
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         facts = {
             "server": self.server.name,  # type: ignore[attr-defined]
@@ -68,6 +77,12 @@ class Proxy(NamedTuple):
         finally:
             connection.close()
 
+    def connect_tls(self) -> ssl.SSLSocket:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        plain = socket.create_connection(("127.0.0.1", self.secure), timeout=DEADLINE)
+        return context.wrap_socket(plain, server_hostname="mailhub.example.com")
+
     def is_there(self) -> bool:
         try:
             return self.ask("/")[0] == 200
@@ -90,12 +105,14 @@ class _Named(http.client.HTTPSConnection):
 @contextmanager
 def backends() -> Iterator[dict[str, int]]:
     servers = {name: ThreadingHTTPServer(("127.0.0.1", 0), Echo) for name in BACKENDS}
+    ends = threading.Event()
     for name, server in servers.items():
-        server.name = name  # type: ignore[attr-defined]
+        server.name, server.ends = name, ends  # type: ignore[attr-defined]
         threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield {name: server.server_address[1] for name, server in servers.items()}
     finally:
+        ends.set()
         for server in servers.values():
             server.shutdown()
             server.server_close()
@@ -162,17 +179,29 @@ def write_caddy(folder: Path, ports: dict[str, int], secure: int, plain: int) ->
 WRITERS = {"nginx": write_nginx, "caddy": write_caddy}
 
 
-@pytest.fixture(scope="module", params=sorted(PROGRAMS))
-def proxy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
-    if PROGRAMS[request.param] is None:
-        pytest.skip(f"no {request.param} on this machine")
-    folder, secure, plain = tmp_path_factory.mktemp(request.param), free_port(), free_port()
+def shorten_times(kind: str, folder: Path) -> None:
+    """Write one second for each time limit of the example."""
+    file = folder / {"nginx": "nginx.conf", "caddy": "Caddyfile"}[kind]
+    text = file.read_text()
+    for limit in TIMES[kind]:
+        assert limit in text
+        text = text.replace(limit, f"{limit.split()[0]} 1s")
+    file.write_text(text)
+
+
+@contextmanager
+def running_proxy(kind: str, folder: Path, is_quick: bool = False) -> Iterator[Proxy]:
+    if PROGRAMS[kind] is None:
+        pytest.skip(f"no {kind} on this machine")
+    secure, plain = free_port(), free_port()
     with backends() as ports:
-        command = WRITERS[request.param](folder, ports, secure, plain)
+        command = WRITERS[kind](folder, ports, secure, plain)
+        if is_quick:
+            shorten_times(kind, folder)
         with (folder / "output").open("wb") as output:
             process = subprocess.Popen(command, stdout=output, stderr=output)
         try:
-            made = Proxy(request.param, secure, plain)
+            made = Proxy(kind, secure, plain)
             log = (folder / "output").read_text
             wait_until(lambda: made.is_there() or process.poll() is not None, "it answers", every=0.1, log=log)
             assert process.poll() is None, log()
@@ -180,6 +209,19 @@ def proxy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         finally:
             process.terminate()
             exit_of(process)
+
+
+@pytest.fixture(scope="module", params=sorted(PROGRAMS))
+def proxy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    with running_proxy(request.param, tmp_path_factory.mktemp(request.param)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module", params=sorted(PROGRAMS))
+def quick_proxy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    """A proxy whose time limits are one second each."""
+    with running_proxy(request.param, tmp_path_factory.mktemp(request.param), is_quick=True) as made:
+        yield made
 
 
 @pytest.mark.parametrize(
@@ -229,3 +271,26 @@ def test_flower_is_behind_it_by_its_own_name(proxy: Proxy) -> None:
     status, asked = proxy.ask("/tasks?a=b", host="flower.example.com", Authorization="Basic bm86bm8=")
     assert (status, asked["server"], asked["path"]) == (200, "flower", "/tasks?a=b")
     assert asked["headers"]["authorization"] == ["Basic bm86bm8="]
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        pytest.param(b"GET / HTTP/1.1\r\nHost: mailhub.example.com\r\n", id="headers"),
+        pytest.param(b"POST / HTTP/1.1\r\nHost: mailhub.example.com\r\nContent-Length: 9\r\n\r\nhalf", id="body"),
+    ],
+)
+def test_a_client_that_stops_in_the_middle_is_cut_off(quick_proxy: Proxy, begun: bytes) -> None:
+    answer = b""
+    with quick_proxy.connect_tls() as client:
+        client.sendall(begun)
+        try:
+            while more := client.recv(4096):
+                answer += more
+        except ConnectionError:
+            pass
+    assert b'"server"' not in answer, "nothing that a process of ours has answered"
+
+
+def test_a_page_that_does_not_come_is_given_up(quick_proxy: Proxy) -> None:
+    assert quick_proxy.ask(HANGS)[0] == 504
