@@ -27,18 +27,18 @@ pytestmark = [
 
 
 def read_steps() -> list[list[str]]:
-    """Return each command of the section in words, from the units on."""
+    """Return each command of the section, split, from the units on."""
     page = (ROOT / "deploy" / "README.md").read_text()
     part = page.split("\n## One machine with systemd\n")[1].split("\n## ")[0]
     lines = re.sub(r"\\\n *", "", "".join(re.findall(r"^    .*\n", part, re.MULTILINE)))
     commands = [shlex.split(one, comments=True) for line in lines.splitlines() for one in line.split("&&")]
-    (first,) = (number for number, words in enumerate(commands) if words[1:2] == ["units"])
+    (first,) = (number for number, command in enumerate(commands) if command[1:2] == ["units"])
     return commands[first:]
 
 
-def follow(words: list[str], root: Path) -> str:
+def follow(command: list[str], root: Path) -> str:
     """Run a command of the page on this root. Returns what it does not know, or nothing."""
-    match words:
+    match command:
         case ["/opt/mailhub/bin/mailhub", "units", folder]:
             run(sys.executable, "manage.py", "units", f"{root}{folder}")
         case ["mv", source, target]:
@@ -55,7 +55,7 @@ def follow(words: list[str], root: Path) -> str:
         case ["systemctl", "daemon-reload"] | ["alias", _] | ["mailhub", "createsuperuser"]:
             pass
         case _:
-            return shlex.join(words)
+            return shlex.join(command)
     return ""
 
 
@@ -68,7 +68,7 @@ def test_the_pages_commands_make_user_folders_and_units_and_close_the_settings(t
     for folder in FOLDERS:
         (tmp_path / folder).mkdir(parents=True)
     steps = read_steps()
-    assert [one for one in (follow(words, tmp_path) for words in steps) if one] == []
+    assert [one for one in (follow(command, tmp_path) for command in steps) if one] == []
     users = [pwd.struct_passwd(line.split(":")) for line in (tmp_path / "etc/passwd").read_text().splitlines()]
     (user,) = (one for one in users if one.pw_name == "mailhub")
     assert (user.pw_dir, Path(user.pw_shell).name) == ("/var/lib/mailhub", "nologin")
