@@ -57,6 +57,18 @@ SURE = [
     *("Hören Sie auf, mir zu schreiben!", "Bitte keine E-Mails mehr senden", "Merci de me désinscrire", "Annuler"),
     *("Ne m'envoyez plus de messages", "Je ne veux plus recevoir vos mails", "Quiero cancelar la suscripción"),
     *("No deseo recibir más correos", "Cancellatemi dalla lista", "Non voglio più ricevere email"),
+    *(
+        "STOP, thank you very much",
+        "please remove my number from your list",
+        "stop2end",
+        "Arrêtez de m'envoyer des SMS",
+    ),
+    *("basta messaggi, grazie mille", "Sluta skicka sms, tack", "avslutt", "proszę nie pisać", "zrušit", "Állj!"),
+    *("proszę o usunięcie mojego numeru", "Kérem, ne küldjenek több üzenetet", "oprire vă rog", "תסירו אותי בבקשה"),
+    *("не присылайте мне больше СМС, пожалуйста", "відписатися, дякую", "стоп, будь ласка", "отпиши ме, моля"),
+    *("odjavi me, molim", "odjava", "одјава", "odstranite me, prosim", "odhláste ma, prosím", "διαγραφή παρακαλώ"),
+    *("tolong berhenti berlangganan", "hentikan", "peata", "eemaldage mind palun", "atteikties, lūdzu", "atsisakau"),
+    *("不要再发了，谢谢", "停止してください", "중단해 주세요", "stop karo", "từ chối", "baixa, si us plau", "prou"),
     *("Não quero receber mais mensagens", "Verwijder mij van de lijst", "ยกเลิก", "hủy đăng ký"),
     *("RET", "수신거부", "הסר", "leiratkozás", "dezabonare", "拒收", "stoppa"),
     *(
@@ -123,6 +135,7 @@ NEAR = [
     *("Stop\n\nJust Kidding", "Stop\n\nAnn Miller wants more", "Stop\n\nBitte Nicht", "Please do not stop\n\nAnn"),
     *("Stop\n\nCall 0171 1234567", "Stop\n\nAnn\nBob\nCyd\nDan", "Stop?\n\nAnn Miller"),
     "Stop\n\nAnn Miller?",
+    *("не спри", "ne odjavite me", "jangan berhenti berlangganan", "μη σταματήστε", "neodhlasujte ma, odhlásiť nie"),
 ]
 OTHER = [
     "",
