@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from django.utils import formats, timezone
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator
 
+LEAP_AT = "23:59"  # in UTC (RFC 3339, 5.7)
 FIRST, LAST = datetime(1, 1, 3, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
 
 
@@ -39,8 +40,10 @@ def shown_by_clock(clock: datetime, zone: tzinfo) -> list[datetime]:
 
 
 _DATE_TIME = re.compile(  # RFC 3339, as in `format: date-time` of JSON Schema
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})", re.ASCII
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-5][0-9])", re.ASCII
 )
+# Offsets that Python takes and ISO 8601 does not have: 60 minutes or more, and seconds.
+_NO_OFFSET = re.compile(r"[+-][0-9]{2}:?(?:[6-9][0-9]|[0-9]{2}:?[0-9]{2}(?:\.[0-9]+)?)", re.ASCII)
 _LEAP_SECOND = re.compile(r"(?<=[0-9]:[0-5][0-9]):60")
 
 
@@ -49,16 +52,28 @@ def drop_leap_second(text: str) -> str:
     return _LEAP_SECOND.sub(":59", text)
 
 
+def parse_iso_time(text: str) -> datetime:
+    """Parse an ISO 8601 time, with or without a zone. Raises ValueError."""
+    sign = max(text.rfind("+"), text.rfind("-"))
+    if sign > 0 and _NO_OFFSET.fullmatch(text[sign:]):
+        raise ValueError(f"{text!r} has an offset that no zone has")
+    return datetime.fromisoformat(text)
+
+
 def _parse_instant(value: Any) -> Any:
     """Parse RFC 3339. Raises ValueError for numbers, which would pass as seconds since 1970 and make everything due."""
     if isinstance(value, datetime):
         return value
     if not isinstance(value, str) or not _DATE_TIME.fullmatch(value):
         raise ValueError("give a time with its zone as text, like 2026-12-31T18:00:00+01:00")
+    plain = drop_leap_second(value)
     try:
-        return datetime.fromisoformat(drop_leap_second(value).upper())
+        found = datetime.fromisoformat(plain.upper())
     except ValueError:
         raise ValueError("there is no such time; give one like 2026-12-31T18:00:00+01:00") from None
+    if plain != value and f"{convert_to_utc(found):%H:%M}" != LEAP_AT:
+        raise ValueError("there is no such time; give one like 2026-12-31T18:00:00+01:00")
+    return found
 
 
 Instant = Annotated[AwareDatetime, BeforeValidator(_parse_instant), AfterValidator(convert_to_utc)]

@@ -113,7 +113,14 @@ def test_what_the_document_does_not_allow_is_refused_by_every_operation_and_chan
     assert tried > 500
 
 
-@pytest.mark.parametrize("wrong", [20261231, "20261231", 0, 1798704000, "1798704000000", "2026-12-31", SOON[:-1], True])
+NO_TIMES = [
+    f"{YEAR}-01-01T{end}" for end in ("00:00:00+01:60", "00:00:00+24:00", "12:00:60Z", "23:58:60Z", "24:00:00Z")
+]
+
+
+@pytest.mark.parametrize(
+    "wrong", [20261231, "20261231", 0, 1798704000, "1798704000000", "2026-12-31", SOON[:-1], True, *NO_TIMES]
+)
 @pytest.mark.parametrize("name", ["send_at", "expires_at"])
 def test_a_time_is_text_as_rfc_3339_writes_it(name: str, wrong: Any) -> None:
     program, vendor = Program(), api_vendor()
@@ -121,7 +128,9 @@ def test_a_time_is_text_as_rfc_3339_writes_it(name: str, wrong: Any) -> None:
     assert not Session.objects.exists()
 
 
-@pytest.mark.parametrize("right", ["01-01T00:00:00.5+01:00", "01-01t00:00:00z", "12-31T23:59:60Z"])
+@pytest.mark.parametrize(
+    "right", ["01-01T00:00:00.5+01:00", "01-01t00:00:00z", "12-31T23:59:60Z", "12-31T15:59:60-08:00"]
+)
 def test_every_time_that_rfc_3339_allows_is_taken(right: str) -> None:
     program = Program()
     assert program.send(letter(api_vendor(), send_at=f"{YEAR}-{right}")).json()["status"] == "scheduled"

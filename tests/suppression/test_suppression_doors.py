@@ -84,6 +84,7 @@ class TestCommand:
             ("address,untill\nann@example.com,x\n", "there is no column 'untill'"),
             ("address,reason\nann@example.com,dislikes\n", "row 2: there is no reason 'dislikes'"),
             ("address,until\nann@example.com,soon\n", "row 2: until 'soon' is not a time with its zone"),
+            ("address,until\nann@example.com,2090-01-01T00:00+01:60\n", "row 2: until '2090-01-01T00:00+01:60' is not"),
             ("address,until\nann@example.com\n", "row 2: 1 cell, but the header has 2"),
             ("ann@example.com\nbob@example.com\n", "there is no header"),
             ("address\n", "there are no addresses"),

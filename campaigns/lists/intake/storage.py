@@ -27,7 +27,7 @@ from campaigns.senders.quotas.book import NewWork
 from campaigns.suppression.comparing import end_suppressed
 from campaigns.texts.bad_input import BadInput
 from vendors.history import Actor
-from vendors.instants import convert_to_utc
+from vendors.instants import convert_to_utc, parse_iso_time
 from vendors.models import Credential
 from vendors.said import Said, gettext_noop
 
@@ -79,7 +79,7 @@ def parse_at(text: str) -> At:
 def parse_moment(text: str, what: str) -> datetime:
     """Parse an ISO 8601 time. what: names the value in the error. Raises BadInput."""
     try:
-        found = datetime.fromisoformat(text)
+        found = parse_iso_time(text)
         return convert_to_utc(found) if found.tzinfo else found
     except ValueError as error:
         why = gettext_noop("%(what)s %(text)s is not a time; write it like 2030-01-31T18:00:00+00:00")

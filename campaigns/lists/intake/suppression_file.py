@@ -19,7 +19,7 @@ from campaigns.reporting.own_files import SUPPRESSIONS
 from campaigns.suppression.lists import NewSuppression
 from campaigns.texts.bad_input import BadInput
 from campaigns.texts.formulas import make_harmless, undo_harmless
-from vendors.instants import convert_to_utc
+from vendors.instants import convert_to_utc, parse_iso_time
 from vendors.said import Said
 
 WRITTEN = SUPPRESSIONS
@@ -141,7 +141,7 @@ def _is_valid_address(normal: Callable[[str], str], text: str) -> bool:
 def read_time(text: str, what: str) -> datetime:
     """Parse an ISO 8601 time with its zone. Raises BadInput, which names `what`."""
     try:
-        moment = datetime.fromisoformat(text)
+        moment = parse_iso_time(text)
         if moment.tzinfo:
             return convert_to_utc(moment)
     except ValueError:
