@@ -55,6 +55,57 @@ def test_an_automatic_answer_is_known_by_its_subject_in_any_language(subject: st
     assert parse_bounce(written(shown)).what == "auto_reply"
 
 
+OURS = "bounces+abc12@brand.example"
+# Words of a DSN that has come to OURS, and whether they speak of us.
+QUOTED = [
+    (f"550 5.1.1 <{OURS}>: User unknown", True),
+    (f"550 5.1.8 {OURS.upper()}: does not exist", True),
+    (f"553 5.1.3 ({OURS}), no such mailbox", True),
+    ("550 5.1.1 <ann@example.org>: User unknown", False),
+    (f"550 5.1.1 <ann@example.org>: User unknown (from <{OURS}>)", False),
+    ("550 5.1.1 <bounces@brand.example>: User unknown", False),
+    ("550 5.1.1 User unknown", False),
+    (f"552 5.2.2 mailbox full, {OURS}", False),
+]
+
+
+@pytest.mark.parametrize(("said", "is_ours"), QUOTED)
+def test_words_that_quote_our_return_path_alone_are_about_us(said: str, is_ours: bool) -> None:
+    kind = failed(said.split()[1], f"smtp; {said}")
+    found = parse_bounce(written(kind, OURS), [OURS, "other@brand.example"])
+    assert (found.cause, found.what == MessageEvent.Kind.BLOCKED) == ("us" if is_ours else "", is_ours)
+    prose = in_text("MAILER-DAEMON@mx.example", "Undelivered Mail", f"The server said:\n{said}\n")
+    assert parse_bounce(written(prose, OURS), [OURS]).cause == ("us" if is_ours else "")
+    assert parse_bounce(written(kind, OURS)).cause == ""
+
+
+LATE = [
+    *("Entrega retrasada", "Todavía no se ha entregado el mensaje", "Consegna ritardata", "Bezorging vertraagd"),
+    *("Задержка доставки", "Entrega atrasada", "A mensagem ainda não foi entregue", "配信が遅延しています", "邮件延迟"),
+    *(
+        "Opóźnione: News",
+        "Leveransen är försenad",
+        "Forsinket: News",
+        "Viivästynyt: News",
+        "Zpožděno: News",
+        "배달 지연",
+    ),
+]
+
+
+@pytest.mark.parametrize("subject", LATE)
+def test_a_warning_in_prose_is_no_bounce_in_any_language(subject: str) -> None:
+    shown = in_text("MAILER-DAEMON@mx.example", Header(subject).encode(), "ann@example.org: 451 4.4.1 timeout\n")
+    assert parse_bounce(written(shown)).what == "delayed"
+
+
+@pytest.mark.parametrize("prefix", ["Fwd:", "FW:", "WG:", "Re:", "TR :", "RV:", "转发："])
+def test_a_person_who_passes_a_bounce_on_is_no_mail_server(prefix: str) -> None:
+    said = "See below.\n550 5.1.1 <ann@example.org>: User unknown\n"
+    shown = in_text("Bob <bob@example.org>", Header(f"{prefix} Undelivered Mail").encode(), said)
+    assert parse_bounce(written(shown)).what == "not_a_report"
+
+
 @pytest.mark.parametrize(
     "header",
     [
@@ -172,7 +223,7 @@ def test_junk_is_read_in_bounded_time(junk: bytes) -> None:
     ],
 )
 def test_what_does_not_say_that_nobody_is_there_is_not_hard(status: str, text: str) -> None:
-    assert classify_bounce(status, text)[0] in {MessageEvent.Kind.SOFT_BOUNCE, MessageEvent.Kind.BLOCKED}
+    assert classify_bounce(status, text).kind in {MessageEvent.Kind.SOFT_BOUNCE, MessageEvent.Kind.BLOCKED}
 
 
 @pytest.mark.parametrize(
@@ -190,11 +241,11 @@ def test_what_does_not_say_that_nobody_is_there_is_not_hard(status: str, text: s
     ],
 )
 def test_what_says_that_nobody_is_there_is_hard(text: str) -> None:
-    assert classify_bounce("5.0.0", text)[0] == MessageEvent.Kind.HARD_BOUNCE
+    assert classify_bounce("5.0.0", text).kind == MessageEvent.Kind.HARD_BOUNCE
 
 
 def test_a_domain_that_may_be_ours_does_not_make_a_bounce_hard() -> None:
-    assert classify_bounce("5.0.0", "550 Domain example.org not found")[0] == MessageEvent.Kind.BLOCKED
+    assert classify_bounce("5.0.0", "550 Domain example.org not found").kind == MessageEvent.Kind.BLOCKED
 
 
 @settings(max_examples=300)

@@ -61,6 +61,16 @@ def refused_job(cause: str) -> Job:
     return job
 
 
+def test_a_bounce_that_quotes_our_return_path_suppresses_nobody_and_blames_us() -> None:
+    (row,) = messages(mailed(["ann@yahoo.com"]))
+    to = return_path(row)
+    mail = written(failed("5.1.1", f"smtp; 550 5.1.1 <{to}>: User unknown"), to)
+    inbound.store_mail(InboundMail(mail, (to,), True, timezone.now()), "receiver")
+    row.refresh_from_db()
+    assert (Suppression.objects.count(), row.cause) == (0, "us")
+    assert row.events.get().kind == "blocked"
+
+
 DOORS: list[Callable[[str], None]] = [by_bounce, by_report, by_coded_report, by_stored_refusal]
 
 

@@ -192,11 +192,11 @@ def judge_reply(
     """
     said = text[:TEXT_MAX]
     if sender and "@" in said:
-        said = _name_sender(said, sender, recipient)
+        said = name_sender(said, sender, recipient)
     return _judge_said(code, _ADDRESS.sub(_MARK, said) if "@" in said else said, enhanced, is_early)
 
 
-def _name_sender(text: str, sender: str, recipient: str) -> str:
+def name_sender(text: str, sender: str, recipient: str) -> str:
     """Return the text with the sender's address as words, if it quotes that address and not the recipient's."""
     quoted = {address.casefold() for address in _ADDRESS.findall(text)}
     if sender.casefold() not in quoted or recipient.casefold() in quoted:

@@ -68,7 +68,7 @@ class TakenMail:
 
 def store_mail(mail: InboundMail, source: str) -> TakenMail:
     """Store the event of a mail and count it. source: receiver or mailbox. Raises the database's errors."""
-    taken = _take_parsed(mail, parse_bounce(mail.content), source)
+    taken = _take_parsed(mail, parse_bounce(mail.content, mail.recipients), source)
     count_mails(taken.what)
     return taken
 
@@ -227,9 +227,9 @@ def _mail_as_report(message: Reference, parsed: ParsedMail, at: datetime) -> Rep
     if wish := WISHES.get(parsed.what):
         return Reported(reference, wish, at, note=parsed.note)
     if parsed.what == DELAYED:
-        return Reported(reference, "deferred", at, note=parsed.note, code=parsed.code)
+        return Reported(reference, "deferred", at, note=parsed.note, code=parsed.code, cause=parsed.cause)
     bounce = BOUNCE[parsed.what]
-    return Reported(reference, "bounced", at, note=parsed.note, bounce=bounce, code=parsed.code)
+    return Reported(reference, "bounced", at, note=parsed.note, bounce=bounce, code=parsed.code, cause=parsed.cause)
 
 
 def count_mails(what: str, mails: int = 1) -> None:

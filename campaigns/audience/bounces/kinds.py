@@ -4,14 +4,17 @@
 """
 
 import re
+from collections.abc import Collection
+from dataclasses import dataclass
 
 from campaigns.engine.message_events import Kind
 from campaigns.models import MessageEvent
-from vendors.causes import judge_reply
+from vendors.causes import AnswerCause, judge_reply, name_sender
 from vendors.causes.consequences import AnswerProof, MessageEnd, follows_from
 from vendors.causes.gone import VAGUE, Gone, judge_gone
 
 ADDRESS = re.compile(r"[^\s<>]{1,254}@[^\s<>]{1,254}")
+EDGES = ".,:;'\"()[]"  # signs that end a word and no address
 WEB = re.compile(r"https?://\S+")
 ENHANCED = re.compile(r"(?<![\d.])([245])\.(\d{1,3}\.\d{1,3})(?![\d.])")
 BASIC = re.compile(
@@ -19,10 +22,20 @@ BASIC = re.compile(
 )  # not a telephone number
 
 
-def classify_bounce(status: str, text: str) -> tuple[MessageEvent.Kind, str]:
-    """Return the kind of a failed delivery, and its code, which may be empty.
+@dataclass(frozen=True, slots=True)
+class JudgedBounce:
+    """The kind of a failed delivery, and its code or "". cause: "us" if the server speaks of our address, else ""."""
 
-    status: the field of its report, if there is one. text: the server's words, without the original mail.
+    kind: MessageEvent.Kind
+    code: str
+    cause: str = ""
+
+
+def classify_bounce(status: str, text: str, senders: Collection[str] = ()) -> JudgedBounce:
+    """Judge a failed delivery.
+
+    status: the field of its report, if there is one. text: the server's words, without the original mail. senders: the
+    addresses to which the report has come back: words that quote these alone speak of the sender.
     """
     stated, found, basic = ENHANCED.search(status), ENHANCED.search(text), BASIC.search(text)
     enhanced = stated or found
@@ -33,11 +46,23 @@ def classify_bounce(status: str, text: str) -> tuple[MessageEvent.Kind, str]:
     code = enhanced[0] if enhanced else ""
     if basic and (enhanced is None or (detail == "0.0" and enhanced[1] == basic[1])):
         code = f"{basic[1]}{basic[2]}"
-    said = WEB.sub("", ADDRESS.sub("", text))
+    named = _name_senders(text, senders)
+    said = WEB.sub("", ADDRESS.sub("", named))
     judged = judge_reply(int(f"{basic[1]}{basic[2]}") if basic else None, said, code if enhanced else "")
     if follows_from(judged.cause, AnswerProof.REPORTED).message == MessageEnd.BLOCKED and not judged.alone:
-        return Kind.BLOCKED, code
+        ours = named != text and judged.cause == AnswerCause.US
+        return JudgedBounce(Kind.BLOCKED, code, AnswerCause.US.value if ours else "")
     if classes - {"5"}:  # a temporary failure is never hard, even beside other quoted codes
-        return Kind.SOFT_BOUNCE, code
+        return JudgedBounce(Kind.SOFT_BOUNCE, code)
     gone = judge_gone(said, basic=basic[1] + basic[2] if basic else "", detail=detail)
-    return Kind.HARD_BOUNCE if gone >= Gone.CLOSED else Kind.SOFT_BOUNCE, code
+    return JudgedBounce(Kind.HARD_BOUNCE if gone >= Gone.CLOSED else Kind.SOFT_BOUNCE, code)
+
+
+def _name_senders(text: str, senders: Collection[str]) -> str:
+    ours = {sender.casefold() for sender in senders}
+    quoted = {found.casefold().strip(EDGES) for found in ADDRESS.findall(text)}
+    if not quoted or not quoted <= ours:
+        return text
+    for sender in ours & quoted:
+        text = name_sender(text, sender, "")
+    return text

@@ -6,9 +6,9 @@ flufl.bounce and judged by their codes and words.
 
 import base64
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email import message_from_bytes
 from email.errors import HeaderParseError
 from email.header import decode_header, make_header
@@ -51,7 +51,15 @@ RETURNED = re.compile(
 WARNING = re.compile(
     r"warning.{0,40}delayed|warning message only|delayed \d|\(delay|has been delayed|still trying"
     r"|will (keep|be) (trying|retried)|verz.{1,2}gert|versucht es (weiter|erneut)|weiter(hin)? versucht"
-    r"|remise (est |a été )?(différée|retardée)|livraison.{0,20}retard|nouvelle tentative",
+    r"|remise (est |a été )?(différée|retardée)|livraison.{0,20}retard|nouvelle tentative"
+    r"|entrega (retrasada|atrasada|demorada|con retraso|em atraso)|(aún|todavía) no se (ha|pudo) entrega"
+    r"|seguir[áa] intentando|ainda não (foi|pôde ser) entregue|continuar(á|emos) (a tentar|tentando)"
+    r"|consegna ritardata|ritardo nella consegna|non è (stato )?ancora (stato )?(consegnat|recapitat)"
+    r"|(altri|ulteriori) tentativi|bezorging (is )?vertraagd|nog niet (bezorgd|afgeleverd)|opnieuw geprobeerd"
+    r"|opóźnion|jeszcze nie (została? )?dostarczon"
+    r"|leverans(en)? (är )?(försenad|fördröjd)|(ännu|endnu|ennå) (inte|ikke) (levererats|leveret|levert)"
+    r"|forsink|viivästy|zpoždě|oneskor|késleltet|întârzi|geciktiril|gecikti"
+    r"|задержк|отложен|(пока|ещё|еще) не доставлен|затримк|遅延|遅れて|再試行|延迟|延遲|稍后重试|지연|다시 시도",
     re.IGNORECASE,
 )
 FRAUD = "fraud"
@@ -62,7 +70,12 @@ WISHES = {
     "opt-out": MessageEvent.Kind.UNSUBSCRIBED,
     "opt-out-list": MessageEvent.Kind.UNSUBSCRIBED,
 }
-REPLY = re.compile(r"(re|aw|antw|antwort|sv|tr|rv) ?:", re.IGNORECASE)
+# Beginnings of the subjects of mails that a person answers or passes on.
+REPLY = re.compile(
+    r"(re|aw|antw|antwort|sv|tr|rv|fwd?|wg|wtr|vs|vb|enc|pd|odp|ynt|ilt|i|r|res|rif|doorst"
+    r"|转发|轉寄|回复|回覆|답장|전달) ?[:：]",
+    re.IGNORECASE,
+)
 # The beginnings that mail programs give to automatic answers, in their languages.
 AUTO_SUBJECT = re.compile(
     r"^(auto(matic|mated)?[ -]?(reply|response|answer)|automatische antwort|auto(matisch|matiskt?)? ?(antw|svar)"
@@ -97,7 +110,7 @@ BLANK_LINES = re.compile(rb"(?:\r?\n){3,}")
 
 @dataclass(frozen=True, slots=True)
 class ParsedMail:
-    """The classification of a mail. code, note: of the event.
+    """The classification of a mail. code, note: of the event. cause: as in kinds.JudgedBounce.
 
     reference: from the original's Message-ID, if it is ours.
     """
@@ -106,19 +119,20 @@ class ParsedMail:
     code: str = ""
     note: str = ""
     reference: str = ""
+    cause: str = ""
 
 
-def parse_bounce(raw: bytes) -> ParsedMail:
-    """Classify a mail. raw: as received; only the first MOST bytes are read."""
+def parse_bounce(raw: bytes, recipients: Collection[str] = ()) -> ParsedMail:
+    """Classify a mail. raw: as received; only the first MOST bytes are read. recipients: of the envelope."""
     raw = raw[:MOST]
     try:
-        found = _parse_parts(read_mail(raw))
+        found = _parse_parts(read_mail(raw), recipients)
     except Exception:  # the standard library and flufl.bounce raise many errors for malformed mails
         return ParsedMail("not_a_report")
     if found.what in ("auto_reply", "not_a_report"):
         return found
     named = MESSAGE_ID.search(raw.partition(b"\r\n\r\n")[2] or raw.partition(b"\n\n")[2])
-    return ParsedMail(found.what, found.code, found.note, named[1].decode("ascii").lower() if named else "")
+    return replace(found, reference=named[1].decode("ascii").lower() if named else "")
 
 
 def read_mail(raw: bytes) -> Message:
@@ -129,11 +143,11 @@ def read_mail(raw: bytes) -> Message:
     return message_from_bytes(BLANK_LINES.sub(b"\r\n\r\n", raw), policy=SHORT)
 
 
-def _parse_parts(mail: Message) -> ParsedMail:
+def _parse_parts(mail: Message, recipients: Collection[str]) -> ParsedMail:
     parts = [part for _, part in zip(range(MOST_PARTS), walk_parts(mail), strict=False)]
     types = {part.get_content_type(): part for part in reversed(parts)}
     if status := next((types[name] for name in STATUS if name in types), None):
-        return _classify_status(status, parts)
+        return _classify_status(status, parts, recipients)
     if feedback := types.get("message/feedback-report"):
         return _classify_feedback(feedback)
     inside = [one for part in parts if part.get_content_type() == "message/rfc822" for one in _inner_mails(part)]
@@ -142,7 +156,7 @@ def _parse_parts(mail: Message) -> ParsedMail:
     failed = bool(mail.get("X-Failed-Recipients"))
     if not failed and _is_auto_reply(mail):
         return ParsedMail("auto_reply")
-    return _classify_text(mail, parts, failed)
+    return _classify_text(mail, parts, failed, recipients)
 
 
 def walk_parts(mail: Message) -> Iterator[Message]:
@@ -166,7 +180,7 @@ def decode_subject(mail: Message) -> str:
     return _one_line(given)
 
 
-def _classify_status(part: Message, parts: list[Message]) -> ParsedMail:
+def _classify_status(part: Message, parts: list[Message], recipients: Collection[str]) -> ParsedMail:
     """Classify a DSN by the first recipient that failed; if none did, report whether one is delayed."""
     blocks = list(islice(_status_blocks(part), MOST_BLOCKS))
     actions = [_action(block) for block in blocks]
@@ -182,8 +196,9 @@ def _classify_status(part: Message, parts: list[Message]) -> ParsedMail:
     text = (
         said[:MOST_TEXT] if len(said) > 10 else f"{said} {_find_first_text(parts)}"
     )  # some give the reason in prose only
-    kind, code = kinds.classify_bounce(status, text)
-    return ParsedMail(kind if failed else "delayed", code, _note_text(said or text))
+    judged = kinds.classify_bounce(status, text, recipients)
+    what: MessageEvent.Kind | Other = judged.kind if failed else "delayed"
+    return ParsedMail(what, judged.code, _note_text(said or text), cause=judged.cause)
 
 
 def _action(block: Message) -> str:
@@ -248,7 +263,7 @@ def _is_from_daemon(mail: Message) -> bool:
     return DAEMONS.match(parseaddr(_header_text(mail, "From"))[1].partition("@")[0]) is not None
 
 
-def _classify_text(mail: Message, parts: list[Message], failed: bool) -> ParsedMail:
+def _classify_text(mail: Message, parts: list[Message], failed: bool, recipients: Collection[str]) -> ParsedMail:
     """Classify a server's prose, if a mail server wrote it or the subject says so."""
     subject = decode_subject(mail)
     if not failed and not (_is_from_daemon(mail) or RETURNED.search(subject)):
@@ -256,7 +271,8 @@ def _classify_text(mail: Message, parts: list[Message], failed: bool) -> ParsedM
     text = _find_first_text(parts)
     copy = COPY.search(text, 1)
     said = text[: copy.start()] if copy else text
-    kind, code = kinds.classify_bounce("", said)
+    judged = kinds.classify_bounce("", said, recipients)
+    kind, code = judged.kind, judged.code
     if WARNING.search(subject) or WARNING.search(said):
         return ParsedMail("delayed", code, _note_text(_text_with_code(said)))
     replied = REPLY.match(subject) is not None
@@ -264,7 +280,7 @@ def _classify_text(mail: Message, parts: list[Message], failed: bool) -> ParsedM
         return ParsedMail("not_a_report")
     if kind == MessageEvent.Kind.HARD_BOUNCE and "." not in code and not failed and not _is_from_daemon(mail):
         kind = MessageEvent.Kind.SOFT_BOUNCE  # a person may have written these words
-    return ParsedMail(kind, code, _note_text(_text_with_code(said)))
+    return ParsedMail(kind, code, _note_text(_text_with_code(said)), cause=judged.cause)
 
 
 def _known_form(mail: Message, text: str) -> bool:
