@@ -17,6 +17,7 @@ from campaigns.engine import connections
 from campaigns.engine.claiming import claims as sending
 from campaigns.engine.decisions import Verdict
 from campaigns.engine.finishing import finalizer
+from campaigns.engine.lifecycle import HOLD
 from campaigns.engine.sending import recording
 from campaigns.models import Job, Message
 from campaigns.operations import actions
@@ -41,6 +42,15 @@ from tests.windows import worst_window
 from vendors.models import RateLimit
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
+HOLDS = HOLD.partition(" WHERE")[0]
+
+
+def is_locked(job: Job) -> bool:
+    with transaction.atomic():
+        free = Job.objects.select_for_update(skip_locked=True).filter(pk=job.pk).values_list("pk", flat=True)
+        locked = not list(free)
+        transaction.set_rollback(True)  # gives the lock back
+    return locked
 
 
 def stop(job: Job) -> Verdict:
@@ -55,9 +65,9 @@ def test_49_a_stop_during_a_claim_wins_over_the_next_one_and_waits_for_no_messag
     job = taken(5 * CONCURRENCY, account)
     with ExitStack() as both, nobody_claims(job.vendor):
         answer = both.enter_context(being_sent(job))
-        wait_until(count_lock_waits, "the sender waits for the vendor's row")
+        wait_until(lambda: count_lock_waits() and is_locked(job), "the sender waits for the vendor's row")
         verdict = both.enter_context(meanwhile(stop, job))
-        wait_until(lambda: count_lock_waits() == 2, "the stop waits for the claim")
+        wait_until(lambda: count_lock_waits(HOLDS), "the stop waits for the claim")
         assert len(Message.objects.select_for_update(nowait=True).filter(campaign=job.campaign_id)) == job.size
     assert verdict.result() == Verdict.DONE and not answer.result().left
     assert finalizer.finalise_job(job.pk) and judge(sandbox.books()) == []

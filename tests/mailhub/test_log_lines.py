@@ -124,7 +124,8 @@ class TestProcesses:
             path = "/api/v1/nothing/bob%40example.org?mail=ann@example.com"
             assert get(server, path, **{"X-Request-ID": "proxy-7"}).status in (401, 404)
             assert get(server, "/livez", **{"X-Request-ID": "ann@example.com"}).status == 200
-            wait_until(lambda: server.program.said("/livez 200"), "both are in the log")
+            said = server.program.said  # the server writes them in no certain order
+            wait_until(lambda: said("proxy-7") and said("/livez 200"), "both are in the log")
             found = facts_of(server.program.log.read_text())
         requests = [one for one in found if one["logger"] == "granian.access"]
         [known] = [one for one in requests if one.get("request") == "proxy-7"]
