@@ -91,6 +91,7 @@ FORMS: Mapping[str, str] = {
     "credential %(name)s: held after calls without a clear answer": gettext_noop(
         "account %(name)s: held, because its vendor gave no clear answers"
     ),
+    "%(failing)s; a single call tries it at %(at)s": gettext_noop("%(failing)s; the next try is at %(at)s"),
     "credential paused": gettext_noop("account paused"),
     "a limit of its credential is 0": gettext_noop("the limit of its account is 0"),
     "credential held after calls without a clear answer": gettext_noop(

@@ -18,6 +18,7 @@ from campaigns.doors import labels
 from campaigns.doors.owner_phrases import tell_owner
 from campaigns.engine.failover import recovery as takeover
 from campaigns.engine.progress import Progress
+from campaigns.models.campaigns import sponsor_ids_of
 from mailhub import languages
 from mailhub.operations import saved_looks, views
 from mailhub.operations import sidebar as navigation
@@ -37,6 +38,12 @@ BAR = '<span class="bar" title="{}">{}</span><small class="muted">{}<span class=
 def number(value: Any) -> str:
     """Format a number like 1,200; an empty value stays empty."""
     return labels.format_number(value) if isinstance(value, int) else str(value or "")
+
+
+@register.inclusion_tag("no_sponsor.html", takes_context=True)
+def no_sponsor(context: dict[str, Any], otherwise: str) -> dict[str, Any]:
+    """Say why a list is empty: the user belongs to no sponsor, or `otherwise`."""
+    return {"is_alone": sponsor_ids_of(context["user"]) == [], "otherwise": otherwise}
 
 
 @register.filter

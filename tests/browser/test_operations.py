@@ -11,13 +11,16 @@ from campaigns.models import Store
 from tests import factories
 from tests.browser.conftest import WIDTHS, Browsing
 from tests.campaigns.rows import in_doubt, logged
-from vendors.models import Minute, RateLimit, Vendor
+from vendors.models import Credential, Minute, RateLimit, Vendor
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PRESSED_AS_SOON_AS_IT_IS_THERE = """document.addEventListener("htmx:afterSwap", () => setTimeout(() => {
   const button = document.querySelector("#audit button");
   if (button && !window.pressed) { window.pressed = true; button.click(); }
 }))"""
+CUT_OFF = """[...document.querySelectorAll(".lines summary .badge")].filter((badge) =>
+  badge.scrollWidth > badge.clientWidth || badge.getBoundingClientRect().right >
+  badge.closest("summary").getBoundingClientRect().right).map((badge) => badge.textContent)"""
 
 
 @pytest.fixture
@@ -65,6 +68,17 @@ def test_each_vendor_has_a_small_plot_with_its_limit_as_a_label(window: Browsing
     expect(labels["a-vendor-with-quite-a-long-name-for-a-slug"]).to_have_text("most 32 a minute, limit 34 a minute")
     page.get_by_role("button", name="Deutsch").click()
     expect(page.locator(".canvas figcaption small").first).to_contain_text("je Minute")
+
+
+@WIDTHS
+def test_the_condition_of_a_vendor_is_whole_beside_its_way_on(window: Browsing, evening: Vendor, width: int) -> None:
+    """In German, whose words are longer."""
+    Credential.objects.filter(vendor=evening).update(paused=True, paused_reason="http 401")
+    window.resize(width)
+    page = window.open("/admin/")
+    page.get_by_role("button", name="Deutsch").click()
+    expect(page.locator(".lines .state > a")).to_have_count(1)
+    assert page.evaluate(CUT_OFF) == []
 
 
 def test_the_numbers_follow_without_a_reload(window: Browsing, evening: Vendor) -> None:

@@ -88,6 +88,19 @@ def test_what_was_begun_and_cannot_go_on_is_not_said_to_be_sent(client, waiting)
     assert "Sending It is being sent." in text(client, path)
 
 
+def test_doubts_are_neither_sent_nor_failed(client, waiting):
+    job = Job.objects.get(campaign=waiting)
+    Message.objects.filter(pk=job.first_message).update(dequeued_at=timezone.now(), **in_doubt())
+    recount(job)
+    path = f"/campaigns/{waiting.pk}/"
+    for shown in (text(client, path), text(client, f"{path}report/")):
+        assert "Sending Nothing is sent at the moment." in shown and "Needs attention" in shown
+        assert "Part of it has been sent" not in shown and "Why did they fail?" not in shown
+    Message.objects.filter(pk=job.first_message + 1).update(dequeued_at=timezone.now(), **refused())
+    recount(job)
+    assert "Why did they fail?" in text(client, path) and "Why did they fail?" in text(client, f"{path}report/")
+
+
 PAGES = ("", "live/", "failures/", "parts/", "recipients/", "stop/", "pause/", "resume/", "retry/")
 
 
@@ -137,7 +150,7 @@ def test_recipients_by_state_and_reason(client, campaign, owner):
 def test_parts_of_a_job_that_was_cut(client, owner):
     parent, _ = family(parent="P_ASSIGNING", remaining=40, children=["LOGGED", "DISPATCHED"], each=20)
     parent.campaign.sponsor.users.add(owner)
-    assert "Sent in 2 parts" in text(client, f"/campaigns/{parent.campaign_id}/")
+    assert "Parts: 2" in text(client, f"/campaigns/{parent.campaign_id}/")
     assert "1 1–20" in text(client, f"/campaigns/{parent.campaign_id}/parts/")
     alone = client.get(f"/campaigns/{parent.campaign_id}/parts/", headers={"HX-Request": "true"}).content.decode()
     assert "<table" in alone and "<html" not in alone

@@ -78,6 +78,15 @@ def test_by_sponsor_but_never_anothers(client, mine):
     assert client.get("/?q=%00").status_code == 400
 
 
+def test_an_empty_list_has_a_way_on(client, owner):
+    alone = "You belong to no sponsor yet. Ask whoever runs mailhub to add you to one."
+    for page in ("/", "/drafts/", "/templates/", "/suppressions/", "/senders/", "/senders/topics/", "/answers/"):
+        assert alone in client.get(page).content.decode(), page
+    factories.sponsor("Velma").users.add(owner)
+    shown = text(client)
+    assert "There is no campaign yet. New campaign" in shown and alone not in shown
+
+
 @pytest.mark.parametrize("query", ["", "q=c", "state=going"])
 def test_page_after_page(client, owner, monkeypatch, query):
     monkeypatch.setattr(campaign_rows, "ON_A_PAGE", 2)

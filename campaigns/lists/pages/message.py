@@ -30,7 +30,7 @@ from campaigns.senders import entitlements
 from campaigns.texts.given_texts import given_name
 from campaigns.texts.templates import MAX_SIZE, TemplateError
 from vendors.condition.reading import condition_of_route, conditions_of_credentials
-from vendors.condition.values import Condition, ConditionKind, describe_condition
+from vendors.condition.values import Condition, ConditionKind, name_condition
 from vendors.instants import write_time
 from vendors.mail_classes import MailClass
 from vendors.said import show as show_sentence
@@ -154,7 +154,7 @@ def _login_label(login: Any, several: bool) -> str:
 
 def _mark_choice(name: str, condition: Condition) -> str:
     """Return the name of a choice that cannot send now, with the reason in short."""
-    why = show_sentence(describe_condition(condition, write_time, is_disclosed=False))
+    why = show_sentence(name_condition(condition, write_time))
     return _("%(name)s: cannot send now: %(why)s") % {"name": name, "why": why}
 
 

@@ -130,6 +130,7 @@ def _live_part(request: HttpRequest, asked: CampaignQuery) -> LivePart:
         "shut": shut[:MOST_NEEDS],
         "more_shut": len(shut) > MOST_NEEDS,
         "older": urlencode(older) if found.before else "",
+        "makes": request.user.has_perms(MAKE) and mine != [],
     }
     return part
 

@@ -16,6 +16,7 @@ from campaigns.doors import labels
 from campaigns.doors.access import owners_page
 from campaigns.doors.polling import LivePart
 from campaigns.engine import prepared, progress
+from campaigns.engine.progress import Progress
 from campaigns.models import Campaign, Job
 from campaigns.models.campaigns import sponsor_ids_of
 from campaigns.operations.verbs import is_legal
@@ -47,6 +48,7 @@ MEANS = {
     labels.ATTENTION: gettext_lazy("It has ended. Of some messages it is not known whether they were sent."),
 }
 STANDS = gettext_lazy("Part of it has been sent. Nothing is sent at the moment.")
+STANDS_UNSENT = gettext_lazy("Nothing is sent at the moment.")
 HELD = gettext_lazy("It waits: nothing more is sent until its vendor is called again.")
 STATES = {  # of recipients, by their name in the URL, in the order of the choices
     "sent": labels.SENT,
@@ -106,7 +108,7 @@ def _live_campaign_part(request: HttpRequest, campaign: Campaign) -> tuple[LiveP
     part = LivePart(request, url, "owners/campaign/live.html", context, around)
     state = campaign_states.states_of_campaigns([campaign.pk])[campaign.pk]
     sums = state.sums
-    failures = sums.refused + sums.expired + sums.suppressed + sums.bounced + sums.in_doubt
+    failures = count_failures(sums)
     waits = any(approval_rules.is_undecided(job.campaign) for job in state.jobs) and not state.finished
     counted = failures <= FEW or state.finished
     why = reasons_with_links(campaign, state) if failures and counted else []
@@ -116,7 +118,6 @@ def _live_campaign_part(request: HttpRequest, campaign: Campaign) -> tuple[LiveP
     context |= {
         "state": state,
         "parts": sums.parts,
-        "cut": sums.parts > 0 or any(job.is_parent for job in state.jobs),
         "cost": accounts.cost_so_far(state.jobs),
         "decided": history.latest_about({Campaign: [campaign.pk], Job: [job.pk for job in state.jobs]}, DECIDED),
         "system": history.SYSTEM,  # its entries already name the actor
@@ -126,6 +127,7 @@ def _live_campaign_part(request: HttpRequest, campaign: Campaign) -> tuple[LiveP
         "verbs": [verb for verb in offers if verb != "retry" or left > 0],
         "nobody_left": "retry" in offers and left <= 0 and failures > 0,
         "failures": failures,
+        "why_heading": failures_heading(sums),
         "reasons": why,
         "receivers": [] if state.finished else _receivers_that_wait(state, request.user),
         "ways": find_ways(campaign, state, request.user),
@@ -145,7 +147,21 @@ def state_sentence(state: CampaignState) -> Any:
     """Return the campaign's state as a sentence; the page adds the reason."""
     if state.label == labels.PAUSED and not any(job.paused_at for job in state.jobs):
         return HELD
-    return STANDS if state.label == labels.SENDING and state.is_at_rest else MEANS.get(state.label, "")
+    if state.label == labels.SENDING and state.is_at_rest:
+        return STANDS if state.sums.accepted else STANDS_UNSENT
+    return MEANS.get(state.label, "")
+
+
+def count_failures(sums: Progress) -> int:
+    """Count the messages that have a reason on the page: not sent, come back, or in doubt."""
+    return sums.refused + sums.expired + sums.suppressed + sums.bounced + sums.in_doubt
+
+
+def failures_heading(sums: Progress) -> str:
+    """Return the heading of the reasons. Messages in doubt or suppressed have not failed."""
+    if sums.refused + sums.expired + sums.bounced == 0 < count_failures(sums):
+        return _("Needs attention") if sums.in_doubt else _("Not to be written to")
+    return _("Why did they fail?")
 
 
 def outcome_numbers(state: CampaignState, reported: bool) -> list[tuple[str, str, int, str]]:
@@ -197,7 +213,9 @@ def show_failures(request: HttpRequest, campaign_id: int) -> HttpResponse:
     """Show the failures' reasons of a campaign with too many for polls to count."""
     campaign = campaign_of_user(request, campaign_id)
     state = campaign_states.states_of_campaigns([campaign.pk])[campaign.pk]
-    context = {"campaign": campaign, "reasons": reasons_with_links(campaign, state), "most": reasons.MOST}
+    why = reasons_with_links(campaign, state)
+    heading = failures_heading(state.sums)
+    context = {"campaign": campaign, "reasons": why, "most": reasons.MOST, "why_heading": heading}
     return render(request, "owners/campaign/failures.html", context)
 
 

@@ -50,6 +50,7 @@ def show_printable(request: HttpRequest, campaign_id: int) -> HttpResponse:
         "means": campaign_page.state_sentence(state),
         "segments": outcome_segments(state.sums, state.reports_deliveries),
         "reasons": found,
+        "why_heading": campaign_page.failures_heading(state.sums),
         "cost": accounts.cost_so_far(state.jobs),
         "width": WIDTH,
         "at": timezone.localtime(),
