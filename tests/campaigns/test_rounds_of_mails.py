@@ -5,13 +5,14 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import pytest
 
 from campaigns.engine.claiming.claims import PermittedCall
 from campaigns.engine.sending import stream
-from campaigns.engine.sending.call_pool import CallPool
+from campaigns.engine.sending.call_pool import CallPool, OngoingCall
 from campaigns.models import Message
 from tests import factories
 from tests.faults.checker import sums
@@ -81,3 +82,31 @@ def test_mails_that_follow_others_are_sent_once_also_where_a_connection_ends_or_
     assert len(added) > MANY // 3, "otherwise nothing is shown"
     assert set(relayed.taken.values()) == {1} and len(relayed.taken) == MANY - refused
     assert sums() == {"accepted": MANY - refused, "refused": refused}
+
+
+def test_a_mail_that_was_added_and_may_not_begin_yet_waits_again(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one whose confirmation is late. Giving it back would end claims ahead for a while."""
+    monkeypatch.setattr(stream, "FRESH", 3600.0)
+    settings.CLAIM_AHEAD_SECONDS = 100.0
+    given_back, late, asked, begins = list[str](), list[int](), count(1), OngoingCall.may_begin
+
+    def may_begin(call: OngoingCall, number: int) -> bool:
+        if number >= call._given and next(asked) % 10 == 0:
+            late.append(number)
+            return False
+        return begins(call, number)
+
+    monkeypatch.setattr(OngoingCall, "may_begin", may_begin)
+    give_back = CallPool._give_call_back
+    monkeypatch.setattr(CallPool, "_give_call_back", lambda *its: given_back.append(its[-1]) or give_back(*its))
+    relayed = MisbehavingSmtp(pipelining=True)
+    with relay(relayed) as port:
+        known = {"host": "127.0.0.1", "port": port, "tls": "none", "sender": "us@example.org", "concurrency": 2}
+        vendor = factories.vendor(adapter="smtp", settings=known, limits=[(1_000_000, 1.0)])
+        send_the_rest(taken([f"good-{n}@example.org" for n in range(MANY)], factories.credential(vendor)))
+    assert late, "otherwise nothing is shown"
+    assert not given_back
+    assert set(relayed.taken.values()) == {1} and len(relayed.taken) == MANY
+    assert sums() == {"accepted": MANY}

@@ -470,8 +470,9 @@ class CallPool:
         if ongoing is None:
             self.take_answers(called, outcomes, now)
             return
-        for call in ongoing.take_uncalled():
-            self._give_call_back(call, "it was added to a call that ended before it")
+        if uncalled := ongoing.take_uncalled():  # such as those whose confirmation came late: they wait again
+            self._waiting.extendleft(reversed(uncalled))
+            self._ahead = True
         self.take_answers(called[ongoing.answers :], outcomes[ongoing.answers : len(called)], ongoing.since)
 
     def _may_be_called(self, letter: Letter | Outcome, call: PermittedCall, now: float) -> TypeGuard[Letter]:
