@@ -125,11 +125,6 @@ def format_reported(sums: Progress) -> str:
     return "".join(f", {format_number(count)} {what}" for what, count in counts.items() if count)
 
 
-def format_cost(sums: Progress) -> str:
-    """Return the cost of the calls to append to a label, or "" if each call costs one unit."""
-    return f", {format_units(sums.units)}" if sums.units > sums.accepted + sums.refused + sums.in_doubt else ""
-
-
 def sees_recipients(user: Any) -> bool:
     """Return True if the user may read recipients' addresses in full."""
     return bool(user.has_perm("campaigns.see_recipients"))

@@ -15,7 +15,6 @@ from campaigns.engine.kept_values import Known
 from campaigns.models import TokenKey
 
 SIZE = 32  # bytes of a key
-LONGEST_PURPOSE = hashlib.blake2b.PERSON_SIZE  # bytes
 
 ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtext('campaigns_tokenkey'))"
 

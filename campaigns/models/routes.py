@@ -3,7 +3,6 @@
 campaigns/engine/routes/ decides by these rows.
 """
 
-from datetime import timedelta
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -48,10 +47,6 @@ class Route(models.Model):
 
     def __str__(self) -> str:
         return f"{self.sponsor.name}/{self.name}" if self.sponsor else self.name
-
-    @property
-    def patience_span(self) -> timedelta:
-        return timedelta(seconds=self.patience)
 
 
 class RouteEntry(models.Model):

@@ -95,10 +95,6 @@ def suppressions_of_text(rows: "QuerySet[Suppression]", text: str, regions: Iter
     return rows.filter(digest__in=wanted)
 
 
-def _sponsor_text(sponsor_id: int | None) -> str:
-    return "all sponsors" if sponsor_id is None else f"sponsor {sponsor_id}"
-
-
 def ids_from_source(sponsor_id: int | None, channel: str, source: str) -> "QuerySet[Suppression, int]":
     """Return the ids of suppressions from this source; for a campaign, with any reason for its refusals."""
     named = Q(source=source) | Q(source__startswith=f"{source}, ")

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from vendors.adapters.options import InvalidSettings
 from vendors.described import checks, secrets
-from vendors.described.placeholders import LISTS, Placeholder
+from vendors.described.placeholders import Placeholder
 from vendors.described.positions import DEEPEST, KeyFault, KeyPath, deep_line, line_at, lines_of
 from vendors.described.schema import DescriptionKeys
 from vendors.said import Said, gettext_noop
@@ -116,11 +116,6 @@ class Description:
     source: str
     keys: DescriptionKeys
     used: frozenset[Placeholder]
-
-    @property
-    def sent_lists(self) -> frozenset[str]:
-        """Return the sent names from LISTS."""
-        return frozenset(one.name for one in self.used if not one.space and one.name in LISTS)
 
 
 @lru_cache(maxsize=256)

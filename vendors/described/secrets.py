@@ -24,7 +24,6 @@ _FORMS = re.compile(
 )
 _NAMES = re.compile(r"(?i)(^|[_.-])(password|passwd|secret|token|api[_-]?key|apikey|authorization|auth[_-]?key|pwd)$")
 HIDDEN = "***"
-PROSE = ("about", "contract", "documents", "pattern")  # keys whose texts are for readers
 
 
 def find_suspects(node: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
