@@ -21,6 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from mailhub import embedded
 
@@ -43,6 +44,10 @@ NIGHTLY = os.environ.get("MAILHUB_NIGHTLY") == "1"
 _calm = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
 settings.register_profile("mailhub", _calm, derandomize=not NIGHTLY)
 settings.load_profile("mailhub")
+# hypothesis tries the constants of all modules that are imported so far, too: the examples would depend on the tests
+# before them, and reading the constants takes seconds.
+if not NIGHTLY:
+    providers._get_local_constants = lambda: providers._local_constants
 MEMORY, ENOUGH = Path("/dev/shm"), 8 << 30
 BEING_BORN_SECONDS = 600  # a home younger than this may not be locked yet
 
@@ -82,7 +87,6 @@ def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
         return (yield)
     finally:
         gc.enable()
-        gc.collect()
         gc.freeze()
         gc.set_threshold(10_000)  # it takes 1.5 instead of 3 % of a test's time
 
