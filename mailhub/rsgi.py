@@ -55,7 +55,7 @@ SWITCH = 0.0005  # seconds a thread computes before another gets Python's lock
 HASHING = 2  # strangers' passwords checked at a time; each takes a processor for a third of a second
 HASHING_EACH, HASHING_MOST = 32, 500  # log-ins that may wait for a check, from one address and in total
 FILE = re.compile(r"(/report|\.csv|\.xlsx|\.pdf)$")  # built on request (doors/downloads)
-LISTS = re.compile(r"/drafts/\d+/list/$|/suppressions/import/$")  # uploaded lists, read while they are stored
+LISTS = re.compile(r"/drafts/\d+/list/$|/suppressions?/import/$")  # uploaded lists, read while they are stored
 # Pages that render letters, and dry runs of programs.
 DEAR_PAGES = re.compile(r"/drafts/|/templates/.|/campaigns/new/|/campaigns/\d+/approval/")
 DRY_RUN = re.compile(r"(^|&)dry_run=(true|1)", re.IGNORECASE)
