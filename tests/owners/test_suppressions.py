@@ -113,7 +113,11 @@ def test_a_large_file_lies_on_the_disk_and_few_are_made_at_a_time(client, sponso
     made = [reverse("suppression-file"), reverse("draft_bad_rows", args=[1]), reverse("draft_letter_pdf", args=[1, 1])]
     made += [reverse("campaign-download", args=[1, "xlsx"]), "/api/v1/sessions/1/report"]
     assert all(rsgi.FILE.search(one) for one in made) and not rsgi.FILE.search(reverse("campaign-report", args=[1]))
-    read = [reverse("suppression-import"), reverse("admin:campaigns_suppression_import"), reverse("draft_list", args=[1])]
+    read = [
+        reverse("suppression-import"),
+        reverse("admin:campaigns_suppression_import"),
+        reverse("draft_list", args=[1]),
+    ]
     assert all(rsgi.LISTS.search(one) for one in read)
 
 
