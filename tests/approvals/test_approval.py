@@ -156,7 +156,7 @@ def test_a_refusal_stops_it_for_good() -> None:
     of = demanding()
     ann, bob = approver("ann", of), approver("bob", of)
     job = stored(of, as_actor(ann))
-    with pytest.raises(CannotDecide, match="say why"):
+    with pytest.raises(CannotDecide, match="give a reason"):
         approving.decide_approval(job.campaign_id, REFUSED, bob, " ")
     assert approving.decide_approval(job.campaign_id, REFUSED, bob, "a wrong link").changed
     assert statuses(job) == ["STOPPED"]

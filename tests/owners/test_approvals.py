@@ -66,7 +66,7 @@ def test_who_has_asked_may_not_approve_but_refuse(of: Sponsor) -> None:
     page = asked(of, ann)
     assert "You have asked for it yourself" in hers.get(page).content.decode()
     assert "another person approves it" in hers.post(page, {"verdict": "approved"}, follow=True).content.decode()
-    assert "say why" in hers.post(page, {"verdict": "refused"}, follow=True).content.decode().lower()
+    assert "give a reason" in hers.post(page, {"verdict": "refused"}, follow=True).content.decode().lower()
     assert "Choose whether" in hers.post(page, {"verdict": "x"}, follow=True).content.decode()
     assert Approval.objects.get().verdict is None
     hers.post(page, {"verdict": "refused", "remark": "a wrong link"})

@@ -25,6 +25,8 @@ def waits(reason: str, scope: Literal["message", "credential"] = "credential") -
 
 UNSENT = (NotSent,)
 DOUBT = (InDoubt,)
+BETWEEN = (NotSent, Accepted)
+"""Where a kept connection ends: the mail may go over another one, once."""
 SMTP_CASES = [
     Trial("a 554 as greeting", {"greeting": say("554 5.7.1 go away")}, paused("smtp 554 at connect: 5.7.1 go away"),
          fresh=True),
@@ -43,8 +45,10 @@ SMTP_CASES = [
     Trial("an end at EHLO", {"ehlo": lose}, UNSENT, fresh=True),
     Trial("a 550 to MAIL", {"mail": say("550 5.7.1 not you")}, paused("smtp 550 at mail: 5.7.1 not you")),
     Trial("a 451 to MAIL", {"mail": say("451 later")}, waits("smtp 451 at mail: later")),
-    Trial("an end at MAIL", {"mail": lose}, UNSENT),
-    Trial("a reset at MAIL", {"mail": cut}, UNSENT),
+    Trial("an end at MAIL", {"mail": lose}, UNSENT, fresh=True),
+    Trial("a reset at MAIL", {"mail": cut}, UNSENT, fresh=True),
+    Trial("an end before a mail", {"mail": lose}, BETWEEN),
+    Trial("a reset before a mail", {"mail": cut}, BETWEEN),
     Trial("a 550 to RCPT", {"rcpt": say("550 5.1.1 unknown")}, Refused("550", "5.1.1")),
     Trial("a 550 in lines to RCPT", {"rcpt": say("550-5.1.1 un", "550 5.1.1 known")}, Refused("550", "5.1.1")),
     Trial("a 550 in pieces to RCPT", {"rcpt": drip("550-5.1.1 un", "550 5.1.1 known")}, Refused("550", "5.1.1")),

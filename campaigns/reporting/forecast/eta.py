@@ -200,7 +200,8 @@ def stays_of_queues(queues: Iterable[VendorQueue], now: datetime) -> dict[int, l
     said: dict[int, list[str]] = {}
     for job in jobs:
         if job.pk in found and (stays := found[job.pk].stays):
-            said.setdefault(job.vendor_id, []).append(f"{_('job %(job)s') % {'job': job.pk}}: {stays}")
+            name = _("job %(job)s") % {"job": job.pk}
+            said.setdefault(job.vendor_id, []).append(f"{name}: {stays}")
     return said
 
 
