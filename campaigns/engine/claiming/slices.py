@@ -45,7 +45,7 @@ class StreamSlice:
 
     def charge_units(self, units: int) -> None:
         """Charge the sponsor for these units with the next statement."""
-        self._slices.given.add_units(*self.charged_key, units, alone=self._slices.owes_nothing(self))
+        self._slices.given.add_units(*self.charged_key, units, alone=self.vendor_id in self._slices.alone)
         if self.portion is not None:
             self.portion -= units
             if self.is_spent:
@@ -127,11 +127,6 @@ class Slices:
         is_shared = self.is_bound(place.vendor_id) and settings.TURN_SECONDS
         shared = self._shared.get(place.vendor_id) if is_shared else None
         return shared[1].of(place.mail_class, place.sponsor_id) if shared else None
-
-    def owes_nothing(self, place: StreamSlice) -> bool:
-        """Tell if nobody waited for a turn of the stream's at the last look: its permits were shared out by weights."""
-        is_shared_out = self.is_bound(place.vendor_id) and place.vendor_id in self._shared and place.portion is None
-        return place.vendor_id in self.alone or (is_shared_out and bool(settings.TURN_SECONDS))
 
     def _find_clock(self, vendor_id: int, mail_class: int) -> float:
         shared = self._shared.get(vendor_id)
