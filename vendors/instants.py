@@ -51,12 +51,17 @@ def drop_leap_second(text: str) -> str:
     return _LEAP_SECOND.sub(":59", text)
 
 
-def parse_iso_time(text: str) -> datetime:
-    """Parse an ISO 8601 time, with or without a zone. Raises ValueError."""
+def check_offset(text: str) -> str:
+    """Return a typed time. Raises ValueError if it ends with an offset that no zone has."""
     sign = max(text.rfind("+"), text.rfind("-"))
     if sign > 0 and _NO_OFFSET.fullmatch(text[sign:]):
         raise ValueError(f"{text!r} has an offset that no zone has")
-    return datetime.fromisoformat(text)
+    return text
+
+
+def parse_iso_time(text: str) -> datetime:
+    """Parse an ISO 8601 time, with or without a zone. Raises ValueError."""
+    return datetime.fromisoformat(check_offset(text))
 
 
 def _parse_instant(value: Any) -> Any:

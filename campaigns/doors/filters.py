@@ -19,7 +19,7 @@ from campaigns.engine.lifecycle import GROUPS, group_condition
 from campaigns.models import Job
 from campaigns.models.jobs import DOUBTS, FAILED
 from campaigns.models.states import DONE, PARENTS, S, Status
-from vendors.instants import FIRST, LAST, convert_to_utc
+from vendors.instants import FIRST, LAST, check_offset, convert_to_utc
 from vendors.said import Said
 
 REVERSED = gettext_lazy("the first day, %(first)s, is after the last, %(last)s")
@@ -90,7 +90,7 @@ def parse_moment(typed: str) -> datetime:
     """
     try:
         day = parse_date(typed)
-        found = datetime.combine(day, time()) if day else parse_datetime(typed)
+        found = datetime.combine(day, time()) if day else parse_datetime(check_offset(typed))
         if found:
             return convert_to_utc(found) if found.tzinfo else min(max(timezone.make_aware(found), FIRST), LAST)
     except ValueError:

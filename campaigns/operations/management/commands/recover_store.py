@@ -13,7 +13,7 @@ from campaigns.engine.failover import holding, recovery
 from campaigns.operations import answering
 from campaigns.operations.job_commands import confirm_at_terminal
 from vendors.history import Actor
-from vendors.instants import check_instant
+from vendors.instants import check_instant, check_offset
 from vendors.management.arguments import shell_user
 from vendors.management.output import write_result
 
@@ -122,7 +122,7 @@ def _parse_time(word: str | None) -> datetime | None:
     if word is None:
         return None
     try:
-        if found := parse_datetime(word):
+        if found := parse_datetime(check_offset(word)):
             return check_instant(make_aware(found) if is_naive(found) else found)
     except ValueError:
         pass
