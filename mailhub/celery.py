@@ -29,7 +29,11 @@ app = Celery(
     amqp="mailhub.amqp:PromptAMQP",
     control="waiter.publisher:WaiterControl",
 )
-app.config_from_object("django.conf:settings", namespace="CELERY")
+# Celery's settings alone: a worker shows what it was given to Flower and `celery inspect conf`. Django's hold secrets
+# under names that Celery does not mask, and addresses that it cannot read.
+app.config_from_object(
+    {name.removeprefix("CELERY_").lower(): getattr(settings, name) for name in dir(settings) if name[:7] == "CELERY_"}
+)
 app.backend_cls = settings.CELERY_RESULT_BACKEND  # before $RESULT_BACKEND, which the command takes as it is given
 # Otherwise Celery closes Django's connection around each task; a new one is expensive, as its caches start empty.
 # campaigns.tasks closes lost ones.

@@ -1,6 +1,9 @@
 """A setting that cannot be right ends a command with one sentence: the variable, and what to write instead."""
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -127,3 +130,25 @@ def test_a_command_says_so_in_one_line(command: str, tmp_path: Path) -> None:
     done = forks.run(["manage.py", command], env=wrong, timeout=120)
     assert done.returncode == 1
     assert done.stderr == "The settings are not right: SWEEP_SECONDS is 'soon': give it a number above 0, such as 10\n"
+
+
+@pytest.mark.slow("processes")
+def test_a_worker_shows_the_settings_of_celery_alone_and_no_password() -> None:
+    """As Flower and `celery inspect conf` ask it. Django's settings have secrets, and addresses unknown to Celery."""
+    answer = (
+        "import json, types; from celery.worker.control import conf; from mailhub.celery import app\n"
+        "print(json.dumps(conf(types.SimpleNamespace(app=app), with_defaults=True)))"
+    )
+    addresses = {
+        "REDIS_URL": f"unix://:{SECRET}@/nowhere/redis.socket",
+        "BROKER_URL": f"unix://:{SECRET}@/nowhere/redis.socket",
+        "RESULT_BACKEND": f"rediss://:{SECRET}@127.0.0.1:6379/2",
+        "DATABASE_URL": f"postgres://u:{SECRET}@127.0.0.1/x",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", answer], env=os.environ | addresses, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    assert shown["task_default_queue"] == "hub" and SECRET not in done.stdout
+    assert not {"BROKER_URL", "REDIS_URL", "DATABASES", "INSTALLED_APPS"} & set(shown)
