@@ -3,6 +3,7 @@
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterable, Mapping
+from time import monotonic, sleep
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, OutputWrapper
@@ -21,6 +22,8 @@ from vendors.management.output import write_json, write_result
 from vendors.said import count_of
 
 NOT_YET = 3
+FINAL_WITHIN = 60.0  # seconds for which --wait awaits the end of a stopped job's finalising
+BEING_FINALISED = (Status.STOPPED, Status.SENT)
 SHOWN = 50  # rows of a list, unless --limit is given
 LIMIT_MOST = 10**9
 CODE_OF = {Verdict.UNKNOWN: 1, Verdict.STALE: 1, Verdict.BUSY: NOT_YET}
@@ -159,10 +162,23 @@ class Deciding(BaseCommand):
             confirm_at_terminal(text, options)
             seen = {job.pk: job.revision if self.as_seen else None for job in found}
         by = Actor(options["by"] or shell_user())
-        answers = [one for pk, of in seen.items() for one in self.decide_jobs([pk], by, {**options, "revision": of})]
+        answers = [
+            one for pk, of in seen.items() for one in self._decide_when_final(pk, by, {**options, "revision": of})
+        ]
         report_decisions(self.stdout, answers, options["json"])
         if options["wait"]:
             wait_for_jobs(self, [one.job_id for one in answers if one.verdict == Verdict.DONE], options, self.over)
+
+    def _decide_when_final(self, job_id: int, by: Actor, options: dict[str, Any]) -> list[JobDecision]:
+        """Decide about one job. With --wait, the few seconds are awaited in which its last answers are stored."""
+        until = monotonic() + FINAL_WITHIN
+        while True:
+            answers = self.decide_jobs([job_id], by, options)
+            busy = options["wait"] and any(one.verdict == Verdict.BUSY for one in answers)
+            family = Job.objects.filter(Q(pk=job_id) | Q(parent=job_id))
+            if not busy or monotonic() > until or not family.filter(status__in=BEING_FINALISED).exists():
+                return answers
+            sleep(following.POLL_SECONDS)
 
     def legal_jobs(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":
         """Return those jobs for which the decision is legal."""

@@ -12,12 +12,13 @@ from django.utils import timezone
 
 from campaigns.engine import progress
 from campaigns.engine.decisions import JobDecision, Verdict
+from campaigns.engine.finishing import finalizer
 from campaigns.engine.lifecycle import move
 from campaigns.models import Job, Message
 from campaigns.operations import actions
 from tests import factories
 from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, messages, recount, refused, statuses
-from tests.waiting import joined
+from tests.waiting import joined, wait_until
 
 
 def only(answers: list[JobDecision]) -> JobDecision:
@@ -237,6 +238,29 @@ class TestTwoUsersAtOnce:
         assert sorted(answer.verdict for answer in answers) == [Verdict.ALREADY, Verdict.DONE]
         assert only(actions.stop_jobs([top.pk], revision=seen)).verdict == Verdict.ALREADY
         assert only(actions.retry_jobs([top.pk], revision=seen)).verdict in (Verdict.STALE, Verdict.BUSY)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_retry_that_waits_also_awaits_the_last_answers_of_a_stopped_job() -> None:
+    """A script stops a job and sends the rest. Somebody stops it again, or nobody would send it here."""
+    job = factories.campaign_with_job(2, status="READY")
+    actions.stop_jobs([job.pk])
+
+    def record_and_stop_again() -> None:
+        try:
+            assert finalizer.finalise_job(job.pk)
+            wait_until(lambda: statuses(job) == ["DISPATCHED"], "it goes on")
+            actions.stop_jobs([job.pk], by="bob")
+        finally:
+            connection.close()
+
+    other = threading.Timer(1.0, record_and_stop_again)  # where the command needs longer to begin, it waits for nothing
+    other.start()
+    with pytest.raises(SystemExit) as ended:
+        call_command("retry_job", job.pk, wait=True, by="ann")
+    joined(other)
+    assert ended.value.code == 4  # some were not sent
+    assert (statuses(job), Job.objects.get(pk=job.pk).stopped_by) == (["STOPPED"], "bob")
 
 
 @pytest.mark.django_db
