@@ -15,6 +15,7 @@ from django.utils import timezone
 from vendors import alarms, history
 from vendors.instants import write_time
 from vendors.models import Credential, ReceiverDomain, ReceiverWait, Vendor
+from vendors.own_reasons import read_reason
 from vendors.ownership import governs_vendor
 from vendors.receivers import table_groups
 from vendors.remedies import OPERATE
@@ -164,7 +165,7 @@ def lasting_waits(vendor_ids: Collection[int] | None = None) -> list[Said]:
             vendor=row.credential.vendor.slug,
             receiver=row.receiver,
             at=write_time(row.since),
-            answer=row.answer,
+            answer=read_reason(row.answer),
         )
         for row in named
     ]

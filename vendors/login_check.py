@@ -17,6 +17,7 @@ from vendors import adapters, history
 from vendors.adapters.base import Adapter, LoginAnswer
 from vendors.models import Credential
 from vendors.outcomes import NotSent
+from vendors.own_reasons import read_reason
 from vendors.said import Said, gettext_noop
 
 SECONDS = 20.0  # of a check, all in all
@@ -98,7 +99,8 @@ async def _ask_vendor(adapter: Adapter) -> LoginAnswer:
 
 def _verdict_on(answer: LoginAnswer, secret: Mapping[str, str]) -> Iterator[Said]:
     if answer.failure is not None:
-        yield Said(FAILS, why=_mask_secret(str(getattr(answer.failure, "reason", answer.failure)), secret))
+        why = _mask_secret(str(getattr(answer.failure, "reason", answer.failure)), secret)
+        yield Said(FAILS, why=read_reason(why))
     else:
         yield Said(WORKS if secret else NO_LOGIN)
 

@@ -24,6 +24,7 @@ from mailhub.operations import saved_looks, views
 from mailhub.operations import sidebar as navigation
 from mailhub.operations.views import clock_with_zone
 from vendors import history, listing
+from vendors.own_reasons import read_reason
 from vendors.said import Said, gettext_noop, show
 
 register = template.Library()
@@ -127,6 +128,12 @@ def shown_choice(display: Any, spec: ListFilter) -> Any:
 def show_said(text: str) -> str:
     """Show a sentence of the program in the language of the page, and somebody's own words as they were typed."""
     return show(text)
+
+
+@register.filter(name="reason")
+def show_reason(text: str | None) -> str:
+    """Show a stored reason of a call: one of ours in the language of the page, a vendor's words as they came."""
+    return show(read_reason(text or ""))
 
 
 @register.filter

@@ -16,6 +16,7 @@ from vendors.condition.values import (
     Mender,
     Mending,
 )
+from vendors.own_reasons import read_reason
 from vendors.said import Said, gettext_noop
 
 CLOCKS = timedelta(seconds=5)
@@ -141,7 +142,12 @@ class _Row(NamedTuple):
     @property
     def answers(self) -> Mapping[str, Any]:
         """The facts that the last calls have left."""
-        return {"tries": self.tries, "answer": self.last_answer, "cause": self.last_cause, "good_at": self.good_at}
+        return {
+            "tries": self.tries,
+            "answer": read_reason(self.last_answer),
+            "cause": self.last_cause,
+            "good_at": self.good_at,
+        }
 
 
 def _read_rows(statement: str, ids: Collection[int]) -> list[_Row]:

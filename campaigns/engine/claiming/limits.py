@@ -9,6 +9,7 @@ from psycopg import AsyncConnection
 from vendors.limits.values import Letters, SharedAsk
 from vendors.locks import CREDENTIAL_ALONE, VENDOR_ALONE
 from vendors.outcomes import RETRY_MAX
+from vendors.own_reasons import PAUSE, pause_params
 
 PATIENCE = 5.0  # seconds that a sender waits at most; rather than wait longer, it puts the job back
 LEAD = 1.0  # seconds before a permit is free; a mailcaster takes the job that early, so that its sender is ready
@@ -75,10 +76,6 @@ REOPEN = f"""
 UPDATE vendors_credential SET rate_limited_until = NULL WHERE vendor_id = %(vendor)s
     AND CASE WHEN rate_limited_until > clock_timestamp() THEN {VENDOR_ALONE} END
 """
-PAUSE = f"""
-UPDATE vendors_credential SET paused = true, paused_reason = %(reason)s
-WHERE id = %(credential)s AND CASE WHEN NOT paused THEN {CREDENTIAL_ALONE} END
-"""
 
 
 async def close_credential(connection: AsyncConnection[Any], credential_id: int, seconds: float) -> None:
@@ -131,4 +128,4 @@ async def undo_full(connection: AsyncConnection[Any], vendor_id: int) -> None:
 
 async def pause_credential(connection: AsyncConnection[Any], credential_id: int, reason: str) -> None:
     """Pause the credential until somebody resumes it, because it was refused or its address is wrong."""
-    await connection.execute(PAUSE, {"credential": credential_id, "reason": reason[:255]})
+    await connection.execute(PAUSE, pause_params(credential_id, reason))

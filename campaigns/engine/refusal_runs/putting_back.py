@@ -9,7 +9,7 @@ from campaigns.engine.pausing import pauses
 from campaigns.engine.refusal_runs.run_rows import IS_CONFIRMED, RunKey, SeenRun, statements_of
 from campaigns.models import Job
 from campaigns.models.states import PARENTS, Status
-from vendors.locks import CREDENTIAL_ALONE
+from vendors.own_reasons import PAUSE, pause_params
 
 ITSELF = "mailhub"  # the name in Resolution.decided_by
 REASON = "it was refused in a row of equal refusals, which paused its credential or campaign"
@@ -37,10 +37,6 @@ SELECT credential_id, 0 FROM campaigns_refusalrun run WHERE {IS_CONFIRMED}
 UNION ALL SELECT credential_id, sponsor_id FROM campaigns_sponsorrefusalrun run WHERE {IS_CONFIRMED} AND NOT EXISTS (
     SELECT FROM campaigns_refusalrun c WHERE c.credential_id = run.credential_id AND c.full_at IS NOT NULL)
 ORDER BY 1, 2
-"""
-PAUSE = f"""
-UPDATE vendors_credential SET paused = true, paused_reason = %(reason)s
-WHERE id = %(credential)s AND CASE WHEN NOT paused THEN {CREDENTIAL_ALONE} END
 """
 # A message in an open claim would look as if it were in a call, so it waits until the claim is closed.
 OPEN = """
@@ -123,7 +119,7 @@ def _put_run_back(key: RunKey) -> bool:
         run = SeenRun.read_run(seen)
         assert run is not None
         if not key.sponsor_id:
-            cursor.execute(PAUSE, {**of_run, "reason": run.pause_outcome().reason[:255]})
+            cursor.execute(PAUSE, pause_params(key.credential_id, run.pause_outcome().reason))
         left = _read_ids(cursor, OPEN, {"messages": messages, "jobs": jobs}) | (set(messages) - read)
         _put_messages_back(cursor, run.code, run.sub_type, read - left, jobs)
         if left := left | _read_ids(cursor, OPEN_OF_RUN, of_run):

@@ -29,6 +29,8 @@ from campaigns.operations.admin.message_list import (
 from campaigns.reporting import message_rows, reasons
 from vendors.causes.wording import word_cause
 from vendors.listing import CappedPaginator, badge, choice_column, clamp_name
+from vendors.own_reasons import read_reason
+from vendors.said import show
 
 FIELDS = (
     *(
@@ -204,7 +206,7 @@ class MessageAdmin(Scoped):
 
     @admin.display(description=gettext_lazy("seen of the call"))
     def seen(self, row: Message) -> str:
-        return row.error_sub_type or "-"
+        return show(read_reason(row.error_sub_type or "-"))
 
     @admin.display(description=gettext_lazy("note of the report"))
     def note(self, row: Message) -> str:

@@ -20,6 +20,7 @@ from campaigns.reporting.forecast.queues import LoginQueue, VendorQueue
 from vendors.condition.values import ConditionKind
 from vendors.instants import write_time
 from vendors.models import Vendor
+from vendors.own_reasons import read_reason
 from vendors.remedies import Remedy
 from vendors.said import show
 
@@ -217,7 +218,7 @@ def _time_obstacle(job: Any, now: datetime) -> Obstacle | None:
     if until <= now:
         return None
     if until == job.not_before and job.waits_for:
-        return Obstacle(job.waits_for, until)
+        return Obstacle(show(read_reason(job.waits_for)), until)
     if opening == until and opening != job.campaign.send_at:
         form, values = sending_hours.opening_form(job.campaign, until)
         return Obstacle(_(form) % values, until)
