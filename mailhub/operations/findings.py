@@ -24,9 +24,9 @@ def installation_findings() -> list[InstallationFinding]:
     return _make_findings(registry.find_cheaply())
 
 
-def table_findings() -> list[InstallationFinding]:
-    """Find constraints that refuse messages."""
-    return _make_findings(process_health.look_at_bounds())
+def wrong_findings() -> list[InstallationFinding]:
+    """Find what loses mail or lets it stand still: servers' settings, a constraint that refuses messages."""
+    return [one for one in installation_findings() if one.is_wrong]
 
 
 def version_findings() -> list[InstallationFinding]:

@@ -349,7 +349,13 @@ def test_the_page_and_readyz_have_what_the_cheap_checks_find(admin_client: Clien
         client.config_set("replica-read-only", "no")
         page = admin_client.get("/admin/operations/audit/").content.decode()
         sentences = registry.list_troubles()
+        with pytest.raises(CommandError, match="the installation loses mail or refuses it"):
+            call_command("status", check=True, stdout=(checked := io.StringIO()))
+        call_command("status", stdout=(shown := io.StringIO()))
         client.replicaof("NO", "ONE")
     assert "this Redis is a replica, and takes no writes" in page
     assert sentences[0].startswith("this Redis is a replica"), "the worst comes first"
     assert any(one.startswith("fsync is off") for one in sentences)
+    for text in (checked.getvalue(), shown.getvalue()):
+        assert "this Redis is a replica, and takes no writes" in " ".join(text.split())
+        assert "fsync is off" not in text, "a warning alone"

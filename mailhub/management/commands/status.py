@@ -55,8 +55,8 @@ class Command(BaseCommand):
             "--check",
             action="store_true",
             help="only what is wrong: jobs that no sender begins, vendors that fail while mail waits, "
-            "receiving domains that accept nothing for hours, a constraint that refuses messages, processes of another "
-            "version or adapter, a wrong clock",
+            "receiving domains that accept nothing for hours, errors of `doctor` that are quickly found, such as a "
+            "constraint that refuses messages, processes of another version or adapter, a wrong clock",
         )
         how.add_argument("--json", action="store_true", help="one object a vendor")
 
@@ -96,7 +96,7 @@ class Command(BaseCommand):
             f"{count_of(len(late), 'vendor has', 'vendors have')} jobs that wait": late,
             f"{count_of(len(failing), 'vendor fails', 'vendors fail')}, and mail waits": failing,
             "receiving domains have accepted nothing for hours": [] if away else deferrals.lasting_waits(),
-            "a constraint refuses messages": findings.table_findings(),
+            "the installation loses mail or refuses it": findings.wrong_findings(),
             "processes of another version need a restart": [] if away else findings.version_findings(),
             "workers need a restart": dashboard.restart_sentences(),
             "a clock was wrong within the hour": findings.clock_findings(),
@@ -149,7 +149,7 @@ def _status_page(found: dashboard.Workers, width: int) -> RenderableType:
     wrong = (
         *seen.alarms,
         *seen.failing,
-        *map(str, findings.table_findings()),
+        *map(str, findings.wrong_findings()),
         *map(str, findings.version_findings()),
         *found.outdated,
         *map(str, findings.clock_findings()),
