@@ -112,7 +112,7 @@ release: .venv-release/.installed ## wheel, source package, SBOM, licences, chec
 	.venv-release/bin/python -m deploy.tooling.release $(RELEASE)
 
 matrix: test-setup ## demo and fast tests by another Python, PostgreSQL or Redis (MATRIX="--python python3.13 --postgres bundled --redis /usr/bin")
-	$(PY) -m deploy.tooling.matrix $(MATRIX) </dev/null
+	$(PY) -m deploy.tooling.matrix $(MATRIX) -n $(TEST_PROCESSES) </dev/null
 
 audit-packages: .venv-release/.installed ## known weaknesses of the pinned packages, from the package index
 	.venv-release/bin/python -m deploy.tooling.weaknesses
