@@ -31,6 +31,7 @@ from django.core.handlers.wsgi import WSGIHandler, WSGIRequest
 from django.http import HttpRequest, HttpResponse
 from django.middleware.clickjacking import XFrameOptionsMiddleware
 from django.middleware.security import SecurityMiddleware
+from granian._granian import RSGIProtocolClosed
 
 from campaigns.doors import shares
 from campaigns.doors.front import keys
@@ -64,6 +65,8 @@ PUBLIC = "/unsubscribe/"  # open to everybody
 PUBLIC_BODY = 4_096  # bytes
 NOTHING_HELD: Any = nullcontext()  # for a body kept in memory
 IDS = "mailhub.log_ids"  # in the environment of a request
+ONCE = frozenset({"authorization", "content-type", "host", "idempotency-key"})  # headers with one value only
+REPEATED = "mailhub.repeated"  # in the environment: such a header that came twice
 REQUEST_ID = re.compile(r"[\w-]{1,64}", re.ASCII)
 PUBLIC_MOST = 500  # such requests that may wait for a thread
 
@@ -143,6 +146,10 @@ class Listener:
                 raise Problem("not-found", self._elsewhere)
             environ, public = _wsgi_environ(scope), scope.path.startswith(PUBLIC)
             environ[IDS] = log_ids.find_ids()
+            if name := environ.get(REPEATED):  # programs differ in which value they take
+                raise Problem("bad-request", f"The header {name} came more than once.")
+            if "HTTP_HOST" not in environ and scope.http_version == "1.1":
+                raise Problem("bad-request", "The header Host is missing.")
             most, held = PUBLIC_BODY if public else settings.DATA_UPLOAD_MAX_MEMORY_SIZE, NOTHING_HELD
             size = _body_size(scope.headers)
             if not public and (size is None or size > LITTLE):
@@ -269,7 +276,12 @@ def _wsgi_environ(scope: Any) -> Environ:
     for name, value in scope.headers.items():
         if "_" not in name:
             key = _environ_key(name)
-            environ[key] = f"{environ[key]}{';' if name == 'cookie' else ','} {value}" if key in environ else value
+            if key in environ:
+                environ[key] = f"{environ[key]}{';' if name == 'cookie' else ','} {value}"
+                if name in ONCE:
+                    environ[REPEATED] = name
+            else:
+                environ[key] = value
     environ["CONTENT_TYPE"] = environ.get("HTTP_CONTENT_TYPE", "")
     return environ
 
@@ -280,15 +292,17 @@ def _environ_key(name: str) -> str:
 
 
 def _body_size(headers: Any) -> int | None:
-    """Return the body's size in bytes as its head says; None if it does not say."""
-    length = headers.get("content-length")
-    if length is None:
-        return 0 if "transfer-encoding" not in headers else None
-    return int(length)
+    """Return the body's size in bytes as its head says; None if it does not say. Raises Problem."""
+    coding = headers.get_all("transfer-encoding")
+    if not coding:
+        return int(headers.get("content-length") or 0)
+    if [one.lower() for one in coding] != ["chunked"]:
+        raise Problem("unsupported-coding", "The only Transfer-Encoding that is read is chunked, once.")
+    return None
 
 
 async def _read_request_body(headers: Any, protocol: Any, most: int) -> tuple[BinaryIO, str]:
-    """Return the body and its length. Raises Problem if it is larger than `most` or too slow."""
+    """Return the body and its length. Raises Problem if it is larger than `most`, too slow, or broken off."""
     length = headers.get("content-length")
     if length is None and "transfer-encoding" not in headers:
         return io.BytesIO(), ""
@@ -299,27 +313,42 @@ async def _read_request_body(headers: Any, protocol: Any, most: int) -> tuple[Bi
             if length is not None and int(length) <= LITTLE:
                 whole = await protocol()
                 return io.BytesIO(whole), str(len(whole))
-            return await _spool_body(protocol, limit, most)
+            return await _spool_body(protocol, limit, most, length)
+    except RSGIProtocolClosed:
+        raise _broken_problem() from None
     except TimeoutError:
         raise Problem("request-timeout", f"A body has {settings.BODY_SECONDS:g} seconds to arrive.") from None
 
 
-async def _spool_body(protocol: Any, limit: asyncio.Timeout, most: int) -> tuple[BinaryIO, str]:
-    """Read a large body, or one without a length. Its deadline grows with the bytes received (RATE)."""
-    began, size = limit.when() or 0.0, 0
+async def _spool_body(protocol: Any, limit: asyncio.Timeout, most: int, length: str | None) -> tuple[BinaryIO, str]:
+    """Read a large body, or one without a length. Its deadline grows with the bytes received (RATE).
+
+    A list that has lost its end must not pass for a short one. granian ends a stream that broke off as it ends a whole
+    one, but for an empty piece before the last, empty one; it gives one for a trailer, too.
+    """
+    began, size, has_ended = limit.when() or 0.0, 0, False
     spool: Any = SpooledTemporaryFile(max_size=LITTLE)  # noqa: SIM115 (Django reads it)
     try:
         async for chunk in protocol:
+            if has_ended:
+                raise _broken_problem()
+            has_ended = not chunk
             size += len(chunk)
             if size > most:
                 raise size_problem(most)
             spool.write(chunk)
             limit.reschedule(began + size / RATE)
+        if length is not None and size != int(length):
+            raise _broken_problem()
     except BaseException:  # such as a client that goes away
         spool.close()
         raise
     spool.seek(0)
     return spool, str(size)
+
+
+def _broken_problem() -> Problem:
+    return Problem("bad-request", "The body broke off before its end, or has a trailer: send it whole, without one.")
 
 
 @dataclass(frozen=True, slots=True)

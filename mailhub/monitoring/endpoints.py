@@ -141,8 +141,10 @@ ANSWERS: dict[str, Callable[[str, Any], Awaitable[MonitorAnswer]]] = {
 
 async def answer_monitor(scope: Any, protocol: Any) -> None:
     """Answer a request for one of the paths of ANSWERS. scope and protocol: RSGI's."""
+    headers = [("cache-control", "no-store")]
     if scope.method in ("GET", "HEAD"):
         status, kind, body = await ANSWERS[scope.path](scope.query_string, scope.headers)
     else:
         status, kind, body = HTTPStatus.METHOD_NOT_ALLOWED, TEXT, b"GET\n"
-    protocol.response_bytes(status.value, [("content-type", kind), ("cache-control", "no-store")], body)
+        headers.append(("allow", "GET, HEAD"))
+    protocol.response_bytes(status.value, [("content-type", kind), *headers], body)

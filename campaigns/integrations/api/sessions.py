@@ -35,7 +35,7 @@ from vendors.reporting import find_reporting
 router = Router(tags=["sessions"])
 NAME = re.compile(r"ses_([0-9a-f]{32})")
 WAIT = re.compile(r"""(?:^|[,;\s])wait\s*=\s*("?)([0-9]{1,4})\1(?:$|[,;\s])""", re.IGNORECASE)
-LONGEST_WAIT = 30.0  # seconds
+LONGEST_WAIT = 30  # seconds
 LOOK_AGAIN = 0.25  # seconds
 PROBLEMS = dict.fromkeys((401, 403, 404, 422, 429, 503), ProblemOut)
 CONFLICTS = {409: ProblemOut, **PROBLEMS}
@@ -58,8 +58,9 @@ def get_session(
     asked = WAIT.search(prefer)
     if asked and not look.is_finished and waiters.acquire(blocking=False):
         try:
-            response["Preference-Applied"] = f"wait={asked[2]}"
-            _wait_for_change(look, min(LONGEST_WAIT, float(asked[2])))
+            seconds = min(LONGEST_WAIT, int(asked[2]))
+            response["Preference-Applied"] = f"wait={seconds}"
+            _wait_for_change(look, seconds)
         finally:
             waiters.release()
         look = _find_session(session_id, caller)
