@@ -117,6 +117,122 @@ Content-Type: text/plain; charset=us-ascii
 
 Expected = tuple[str, MessageEvent.Kind | Other, str]  # the mail, what it is, and its code
 FORMS: dict[str, Expected] = {
+    "exim at a hosting company, whose bounces call themselves answers": (
+        in_text(
+            '"Mail Delivery System" <mailer-daemon@kundenserver.example>',
+            "Mail delivery failed: returning message to sender",
+            "This message was created automatically by mail delivery software.\n\nThe following address(es)\nfailed:"
+            "\n\n"
+            "ann@example.org:\nSMTP error from remote server for RCPT TO command, host: mx.example.org (192.0.2.65) "
+            "reason: 550 5.1.1\n User unknown\n\n--- The header of the original message is following. ---\n\n"
+            + ORIGINAL,
+            "Auto-Submitted: auto-replied\n",
+        ),
+        Kind.HARD_BOUNCE,
+        "5.1.1",
+    ),
+    "exim, still trying, and it calls that an answer": (
+        in_text(
+            "Mail Delivery System <mailer-daemon@mx.example>",
+            "Warning: message 1abc delayed 24 hours",
+            "A message that you sent has not yet been delivered.\n    Delay reason: SMTP error after MAIL FROM:\n"
+            "    450 later\n",
+            "Auto-Submitted: auto-replied\n",
+        ),
+        "delayed",
+        "450",
+    ),
+    "exim, refused at MAIL, so whatever does not exist is no recipient": (
+        in_text(
+            "Mail Delivery System <mailer-daemon@mx.example>",
+            "Mail delivery failed: returning message to sender",
+            "The following address(es) failed:\n\n  ann@example.org\n    SMTP error from remote mail server after "
+            "MAIL FROM:<TO> SIZE=1022:\n    553 5.1.0 neko brand.example does not exist E2110\n\n",
+        ),
+        Kind.BLOCKED,
+        "5.1.0",
+    ),
+    "postfix, whose line ends after the code": (
+        in_text(
+            "MAILER-DAEMON@relay.example (Mail Delivery System)",
+            "Undelivered Mail Returned to Sender",
+            "<ann@example.org>: host\n    mx.example.org[192.0.2.22] said: 550\n    <ann@example.org>: User unknown\n",
+        ),
+        Kind.HARD_BOUNCE,
+        "550",
+    ),
+    "imail, without any code": (
+        in_text(
+            '"Postmaster" <postmaster@mx.example>',
+            "Undeliverable Mail",
+            "Unknown user: ann@example.org\n\n\nOriginal.\n",
+        ),
+        Kind.HARD_BOUNCE,
+        "",
+    ),
+    "imail, a full mailbox, without any code": (
+        in_text(
+            "<postmaster@mx.example>", "Undeliverable Mail", "User mailbox exceeds allowed size: ann@example.org\n"
+        ),
+        Kind.SOFT_BOUNCE,
+        "",
+    ),
+    "a postmaster who writes himself": (
+        in_text("<postmaster@mx.example>", "Our mail server moves", "Dear customers, we move tonight.\n"),
+        "not_a_report",
+        "",
+    ),
+    "lotus notes, without any code": (
+        in_text(
+            "POSTMASTER@mx.example",
+            "Undeliverable message",
+            "------- Failure Reasons  --------\n\nUser ann not listed in public Name & Address Book\nann@example.org\n",
+        ),
+        Kind.HARD_BOUNCE,
+        "",
+    ),
+    "exchange online, which quotes a server without a code of RFC 3463": (
+        failed(
+            "5.1.351",
+            "smtp; 550 5.1.351 Remote server returned unknown recipient or mailbox unavailable -> "
+            "550 <ann@example.org>: User unknown",
+        ),
+        Kind.HARD_BOUNCE,
+        "550",
+    ),
+    "exchange online, which quotes a full mailbox": (
+        failed(
+            "5.1.351", "smtp; Remote server returned unknown recipient or mailbox unavailable -> 552 5.2.2 mailbox full"
+        ),
+        Kind.SOFT_BOUNCE,
+        "5.2.2",
+    ),
+    "a report whose boundary a relay has changed": (
+        failed("5.1.1", "smtp; 550 5.1.1 <ann@example.org>: User unknown").replace('boundary="B"', 'boundary="C"'),
+        Kind.HARD_BOUNCE,
+        "5.1.1",
+    ),
+    "opensmtpd, still trying": (
+        in_text(
+            "Mailer Daemon <MAILER-DAEMON@mx.example>",
+            "Delivery status notification: warning",
+            "    A message is delayed for more than 10 minutes for the following\n    list of recipients:\n\n"
+            "ann@example.org: Network error on destination MXs\n\n    Please note that this is only a temporary "
+            "failure\n    report.\n",
+        ),
+        "delayed",
+        "",
+    ),
+    "apple mail, with which a person unsubscribes": (
+        in_text(
+            "Ann <ann@example.org>",
+            "unsubscribe",
+            "Apple Mail sent this email to unsubscribe.\n",
+            "Auto-Submitted: auto-replied\nX-Apple-Unsubscribe: true\n",
+        ),
+        "not_a_report",
+        "",
+    ),
     "postfix, unknown": (
         failed("5.1.1", "smtp; 550 5.1.1 <ann@example.org>: Recipient address rejected: User unknown"),
         Kind.HARD_BOUNCE,

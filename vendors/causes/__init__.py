@@ -41,7 +41,8 @@ _BASIC = re.compile(r"\W*(421|45\d|52[1-5]|53\d|55\d|571)[ -]")
 # Words of every bounce and the names of a JSON answer's fields, which say nothing of the cause.
 _NOISE = re.compile(
     r"\(in reply to [^)]*\)+|delivery to the following recipients? (has been delayed|failed( permanently)?)"
-    r"|could not be delivered to (one or more|all) of its recipients|technical details of \w+ failure"
+    r"|could not be delivered to (one or more|all) of its recipients|delivery temporarily suspended:"
+    r"|technical details of \w+ failure"
     r"|the given data was invalid|unprocessable( entity)?|transaction failed:|the api returned an error:?( error:)?"
     r"|\"(\w+[_-]text|[\w-]*(code|count|details?|description|errors?|messages?|msg|name|reason|status|title|type))\"(?=\s*:)",
     re.IGNORECASE,
@@ -73,6 +74,7 @@ _QUOTED = re.compile(
     r"(?:(421|45\d|52[1-5]|53\d|55\d|571)[ -]|(?=[45]\.\d\.\d{1,3} ))(?=.*[^\W\d_]{3})",
     re.DOTALL,
 )
+_BLANK_LINE = re.compile(r"\n\s*\n")
 _EARLY = re.compile(
     r"\b(?i:after|reply to|response to) (?:initial connection|HELO|EHLO|MAIL)\b"
     r"|(?i:refused to talk to me|my name was rejected)"
@@ -262,7 +264,7 @@ def _judge_quoted(code: str, enhanced: str, said: str) -> Judgement | None:
     quoted = _QUOTED.search(said)
     if not quoted:
         return None
-    reply = said[quoted.end() :]
+    reply = _BLANK_LINE.split(said[quoted.end() :], maxsplit=1)[0]
     judged = _judge_text(quoted[1] or code, _find_enhanced(reply) or enhanced, reply)
     if judged.cause == AnswerCause.RECIPIENT and _OF_SENDER.search(said[: quoted.start()]):
         return None

@@ -39,7 +39,8 @@ COPY = re.compile(  # start of the original mail, if it is quoted in the text
     r"^-{2,}.{0,60}(copy of|original|returned|message header|forwarded)|^Return-Path: |^Received: |^Message-ID:",
     re.IGNORECASE | re.MULTILINE,
 )
-DAEMONS = re.compile(r"(mailer-?daemon|postmaster|mail-?daemon|mdaemon|mail\.?system|bounce)", re.IGNORECASE)
+SERVERS = r"mailer-?daemon|post[_-]?master|mail-?daemon|mdaemon|mail\.?system"
+SERVER, DAEMONS = re.compile(SERVERS, re.IGNORECASE), re.compile(f"{SERVERS}|bounce", re.IGNORECASE)
 RETURNED = re.compile(
     r"undeliver|delivery (status|failure|has failed|failed|problem|incomplete)|failure notice|returned mail"
     r"|mail failure|returning message|delivery notification|mail delivery|nondeliverable|could not be delivered"
@@ -49,7 +50,8 @@ RETURNED = re.compile(
     re.IGNORECASE,
 )
 WARNING = re.compile(
-    r"warning.{0,40}delayed|warning message only|delayed \d|\(delay|has been delayed|still trying"
+    r"warning.{0,40}delayed|warning message only|temporary failure\s{1,9}report|delayed \d|\(delay"
+    r"|has been delayed|still trying"
     r"|will (keep|be) (trying|retried)|verz.{1,2}gert|versucht es (weiter|erneut)|weiter(hin)? versucht"
     r"|remise (est |a été )?(différée|retardée)|livraison.{0,20}retard|nouvelle tentative"
     r"|entrega (retrasada|atrasada|demorada|con retraso|em atraso)|(aún|todavía) no se (ha|pudo) entrega"
@@ -249,24 +251,28 @@ def _classify_feedback(part: Message) -> ParsedMail:
 
 
 def _is_auto_reply(mail: Message) -> bool:
+    if mail.get("X-Apple-Unsubscribe"):  # a person's wish, which Apple Mail sends
+        return False
     submitted, subject = _token(mail, "Auto-Submitted"), decode_subject(mail)
-    if submitted.startswith(("auto-replied", "auto-notified")) or "auto_reply" in _header_text(mail, "Precedence"):
+    if "auto_reply" in _header_text(mail, "Precedence"):
+        return True
+    if submitted.startswith(("auto-replied", "auto-notified")) and not _is_from(SERVER, mail):  # as Exim's bounces are
         return True
     if AUTO_SUBJECT.search(subject):
         return True
     named = any(mail.get(name) for name in AUTO_HEADERS)
     generated = submitted.startswith("auto-generated") and not RETURNED.search(subject)
-    return (named or generated) and not _is_from_daemon(mail)
+    return (named or generated) and not _is_from(DAEMONS, mail)
 
 
-def _is_from_daemon(mail: Message) -> bool:
-    return DAEMONS.match(parseaddr(_header_text(mail, "From"))[1].partition("@")[0]) is not None
+def _is_from(names: re.Pattern[str], mail: Message) -> bool:
+    return names.match(parseaddr(_header_text(mail, "From"))[1].partition("@")[0]) is not None
 
 
 def _classify_text(mail: Message, parts: list[Message], failed: bool, recipients: Collection[str]) -> ParsedMail:
     """Classify a server's prose, if a mail server wrote it or the subject says so."""
     subject = decode_subject(mail)
-    if not failed and not (_is_from_daemon(mail) or RETURNED.search(subject)):
+    if not failed and not (_is_from(DAEMONS, mail) or RETURNED.search(subject)):
         return ParsedMail("not_a_report")
     text = _find_first_text(parts)
     copy = COPY.search(text, 1)
@@ -276,9 +282,10 @@ def _classify_text(mail: Message, parts: list[Message], failed: bool, recipients
     if WARNING.search(subject) or WARNING.search(said):
         return ParsedMail("delayed", code, _note_text(_text_with_code(said)))
     replied = REPLY.match(subject) is not None
-    if (replied or not code) and not failed and not _known_form(mail, text):
+    is_said = bool(code) or (judged.is_clear and _is_from(SERVER, mail))
+    if (replied or not is_said) and not failed and not _known_form(mail, text):
         return ParsedMail("not_a_report")
-    if kind == MessageEvent.Kind.HARD_BOUNCE and "." not in code and not failed and not _is_from_daemon(mail):
+    if kind == MessageEvent.Kind.HARD_BOUNCE and "." not in code and not failed and not _is_from(DAEMONS, mail):
         kind = MessageEvent.Kind.SOFT_BOUNCE  # a person may have written these words
     return ParsedMail(kind, code, _note_text(_text_with_code(said)), cause=judged.cause)
 
@@ -303,8 +310,15 @@ def _find_first_text(parts: list[Message]) -> str:
             text = decode_text(part)[: 4 * MOST_TEXT]
             if part.get_content_type() == "text/html":
                 text = re.sub(r"<[^<>]{0,500}>", " ", text)
-            return "\n".join(line[:MOST_LINE] for line in text.splitlines())[:MOST_TEXT]
-    return ""
+            return _cut_text(text)
+    raw: Any = (
+        parts[0].get_payload() if parts else ""
+    )  # a relay has changed the boundary: the parts cannot be told apart
+    return _cut_text(raw[: 4 * MOST_TEXT]) if isinstance(raw, str) else ""
+
+
+def _cut_text(text: str) -> str:
+    return "\n".join(line[:MOST_LINE] for line in text.splitlines())[:MOST_TEXT]
 
 
 def _text_with_code(text: str) -> str:
