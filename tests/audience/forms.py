@@ -117,6 +117,36 @@ Content-Type: text/plain; charset=us-ascii
 
 Expected = tuple[str, MessageEvent.Kind | Other, str]  # the mail, what it is, and its code
 FORMS: dict[str, Expected] = {
+    "a block list of which the answer gives the link alone": (
+        failed("5.1.3", "smtp; 553 http://www.spamhaus.org/query/bl?ip=192.0.2.222"),
+        Kind.BLOCKED,
+        "5.1.3",
+    ),
+    "a relay whose name precedes its words": (
+        failed(
+            "5.4.4", "X-Outbound-Mail-Relay; Host or domain name not found. Name service error for name=example.org"
+        ),
+        Kind.HARD_BOUNCE,
+        "5.4.4",
+    ),
+    "mimecast, with blanks before its colons": (
+        report(
+            "DISPLAY_DATE_FORMAT : EEE, dd MMM yyyy\nAction : failed\nStatus : 5.0.0\n"
+            "Diagnostic-Code : smtp;550 5.1.1 User unknown\nRemote-MTA : example.org\n"
+        ),
+        Kind.HARD_BOUNCE,
+        "5.1.1",
+    ),
+    "messagelabs, whose answer goes on at the beginning of lines": (
+        report(
+            "Last-Attempt-Date: Mon, 2 Mar 2026 10:00:00 +0000\n"
+            "Diagnostic-Code: smtp; 550-Please turn on SMTP Authentication in your mail client.\n"
+            "550-mx.example.org [198.51.100.21] is not permitted to\n550 relay through this server.\n"
+            "Status: 5.0.0\nAction: failed\nFinal-Recipient: rfc822; ann@example.org"
+        ),
+        Kind.BLOCKED,
+        "550",
+    ),
     "exim at a hosting company, whose bounces call themselves answers": (
         in_text(
             '"Mail Delivery System" <mailer-daemon@kundenserver.example>',

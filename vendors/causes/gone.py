@@ -64,7 +64,8 @@ _NOBODY = re.compile(
     r"|recipient address rejected: access denied|\bunrouteable address\b"
     r"|\b(host|domain)( name)?( [\w.-]{1,80})?( (is|was))? (not found|not exist|unknown|invalid)\b" + _NOT_OF + "|"
     r"\bnxdomain\b|all relevant mx records point to|\b(recipient|user|mailbox) name (is |was )?not recogni[sz]ed\b"
-    r"|\bnot listed in .{0,30}(directory|address book)|\binvalid final delivery userid",
+    r"|\bnot listed in .{0,30}(directory|address book)|\binvalid final delivery userid"
+    r"|\baddress could(n't| not) be found",
     re.IGNORECASE,
 )
 _ADDRESS = re.compile(r"\S{1,254}@\S{1,254}")

@@ -15,7 +15,6 @@ from vendors.causes.gone import VAGUE, Gone, judge_gone
 
 ADDRESS = re.compile(r"[^\s<>]{1,254}@[^\s<>]{1,254}")
 EDGES = ".,:;'\"()[]"  # signs that end a word and no address
-WEB = re.compile(r"https?://\S+")
 WRAPPED = re.compile(r"(?<![\n\s])[ \t]{0,80}\n[ \t]{0,80}(?=\S)")  # a line goes on; an empty line ends a paragraph
 RELAYED = re.compile(
     r"remote server returned [^>]{1,120}-> ?(?=\S)", re.IGNORECASE
@@ -57,7 +56,7 @@ def classify_bounce(status: str, text: str, senders: Collection[str] = ()) -> Ju
     if basic and (enhanced is None or (detail == "0.0" and enhanced[1] == basic[1])):
         code = f"{basic[1]}{basic[2]}"
     named = _name_senders(text, senders)
-    said = WEB.sub("", ADDRESS.sub("", named))
+    said = ADDRESS.sub("", named)
     judged = judge_reply(int(f"{basic[1]}{basic[2]}") if basic else None, said, code if "." in code else "")
     is_clear = judged.cause != AnswerCause.UNKNOWN
     if follows_from(judged.cause, AnswerProof.REPORTED).message == MessageEnd.BLOCKED and not judged.alone:
