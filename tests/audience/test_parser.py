@@ -220,6 +220,7 @@ def test_junk_is_read_in_bounded_time(junk: bytes) -> None:
         ("5.2.1", "550 5.2.1 This mailbox is receiving mail too often"),
         ("5.2.1", "550 5.2.1 The user's mailbox is under maintenance"),
         ("5.2.1", "550 5.2.1 user suspended"),
+        ("5.1.1", "450 4.2.0 <ann@example.org>: Recipient address rejected: Delayed by Postgrey"),
     ],
 )
 def test_what_does_not_say_that_nobody_is_there_is_not_hard(status: str, text: str) -> None:

@@ -51,7 +51,7 @@ def classify_bounce(status: str, text: str, senders: Collection[str] = ()) -> Ju
     if not quoting and stated and stated[2] in VAGUE:  # the remote server may be more exact than the reporting one
         enhanced = next((one for one in ENHANCED.finditer(text) if one[1] == stated[1]), stated)
     detail = enhanced[2] if enhanced else ""
-    classes = {one[1] for one in (enhanced, basic if not stated or detail in VAGUE else None) if one}
+    classes = {one[1] for one in (enhanced, basic) if one}
     code = enhanced[0] if enhanced else ""
     if basic and (enhanced is None or (detail == "0.0" and enhanced[1] == basic[1])):
         code = f"{basic[1]}{basic[2]}"
