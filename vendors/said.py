@@ -8,6 +8,7 @@ two together again. The sentence decides: where the JSON does not say the same, 
 written the text since, and the JSON is ignored.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -37,6 +38,7 @@ def reword_forms(forms: Mapping[str, str]) -> Iterator[None]:
         _rewordings.reset(before)
 
 
+_EARLIER_PERCENT = re.compile(r"(?<=\)s) %%(?!\})")  # in forms stored before the sign lost its blank
 EITHER = gettext_noop("%(first)s or %(last)s")
 
 
@@ -121,6 +123,7 @@ def show(text: str) -> str:
     from django.utils.translation import gettext  # here, as processes that only make sentences load no Django
 
     form = (_rewordings.get() or {}).get(text.form, text.form)
+    form = _EARLIER_PERCENT.sub("%%", form)
     form = gettext(form) if form else ""  # gettext("") is the head of the catalogue
     return form % {name: _show_value(one) for name, one in text.values.items()} if text.values else form
 

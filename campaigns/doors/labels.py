@@ -96,7 +96,12 @@ def format_number(value: int) -> str:
 
 def format_share(part: float, places: int = 1) -> str:
     """Format 25.1% in the language of the page."""
-    return f"{formats.number_format(round(100 * part, places), decimal_pos=places)}%"
+    return format_percent(formats.number_format(round(100 * part, places), decimal_pos=places))
+
+
+def format_percent(number: int | str) -> str:
+    """Format a number of percent, or one already formatted, with its sign as the language of the page writes it."""
+    return said("%(share)s%%") % {"share": number}
 
 
 def format_units(number_: int) -> str:

@@ -94,7 +94,7 @@ class ComplaintRate(models.Model):
         """The rate, in figures."""
         accepted = self.accepted or 0
         return Said(
-            gettext_noop("%(rate)s %% of %(count)s accepted complained (%(complained)s)"),
+            gettext_noop("%(rate)s%% of %(count)s accepted complained (%(complained)s)"),
             rate=rate_in_percent(self.complaints, accepted), count=accepted, complained=self.complaints,
         )  # fmt: skip
 
@@ -143,7 +143,7 @@ class ComplaintPause(models.Model):
     def figures(self) -> Said:
         """The reason, in figures."""
         return Said(
-            gettext_noop("%(rate)s %% of %(count)s accepted complained (%(complained)s); the limit is %(limit)s %%"),
+            gettext_noop("%(rate)s%% of %(count)s accepted complained (%(complained)s); the limit is %(limit)s%%"),
             rate=rate_in_percent(self.complaints, self.accepted), count=self.accepted, complained=self.complaints,
             limit=Decimal(f"{self.limit:.3g}"),
         )  # fmt: skip

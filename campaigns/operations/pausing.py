@@ -158,7 +158,7 @@ def _percent_text(limit: float | None) -> str:
         return Said(gettext_noop("as the installation"))
     if not limit:
         return Said(gettext_noop("none"))
-    return Said(gettext_noop("%(share)s %%"), share=Decimal(f"{limit:g}"))
+    return Said(gettext_noop("%(share)s%%"), share=Decimal(f"{limit:g}"))
 
 
 NOT_PAUSED = (

@@ -190,7 +190,7 @@ def look_at_vacuum() -> Iterator[HealthVerdict]:
     if used > max(LATE_FREEZE, expected):
         yield HealthVerdict(
             VerdictLevel.ERROR if used > LAST_FREEZE else VerdictLevel.WARNING,
-            f"{round(100 * used)} % of the transaction numbers are used",
+            f"{round(100 * used)}% of the transaction numbers are used",
             "Say VACUUM as a superuser; find what holds it back: old transactions, slots",
         )
     if not off:
@@ -236,7 +236,7 @@ def look_at_numbers() -> Iterator[HealthVerdict]:
     for name, used in found:
         yield HealthVerdict(
             VerdictLevel.ERROR if used > LAST else VerdictLevel.WARNING,
-            Said(gettext_noop("%(name)s has used %(percent)s %% of its ids"), name=name, percent=round(100 * used)),
+            Said(gettext_noop("%(name)s has used %(percent)s%% of its ids"), name=name, percent=round(100 * used)),
             Said(gettext_noop("Make its column bigint before it ends, or report it")),
         )
     if not found:

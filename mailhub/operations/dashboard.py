@@ -179,7 +179,7 @@ class VendorRow:
 
     @property
     def threshold(self) -> str:
-        return f"{self.vendor.min_ratio:.0%}"
+        return labels.format_share(self.vendor.min_ratio, 0)
 
 
 class RunningJob(NamedTuple):
@@ -365,6 +365,14 @@ def ends_text(end: Eta, queued: int, now: datetime) -> str:
     return eta.format_about(end.ends_at, now) if queued else _("nothing is queued")
 
 
+def _end_of_row(queue: VendorQueue, end: Eta, now: datetime) -> str:
+    if not queue.waiting:
+        return _("nothing waits")
+    if not (queue.count_in_queue or end.obstacle):
+        return _("put off or paused")
+    return ends_text(end, queue.count_in_queue, now)
+
+
 def row_of_vendor(vendor: Vendor) -> VendorRow:
     """Return one vendor's row, with all sponsors' mail; counts of long queues may be some seconds old."""
     now = timezone.now()
@@ -420,7 +428,7 @@ def _make_vendor_row(
         today=today, counted_at=queue.counted_at, reports=reports,
     )  # fmt: skip
     end = eta.forecast_queue(queue, now)
-    row.ends = ends_text(end, queue.count_in_queue, now) if queue.waiting else _("nothing waits")
+    row.ends = _end_of_row(queue, end, now)
     row.obstacle = end.obstacle.reason if queue.waiting and end.obstacle else ""
     row.apart = obstacles.waiting_apart(vendor, queue, now) if counted else []
     if counted and ownership.sees_all_sponsors():

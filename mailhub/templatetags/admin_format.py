@@ -30,6 +30,8 @@ from vendors.said import Said, gettext_noop, show
 register = template.Library()
 OF_ROWS = RelatedFieldListFilter, AllValuesFieldListFilter  # filters with what people have entered
 LABEL = '<td data-label="{}" '
+# Django's own German has another word for Save than these pages.
+SAVES = gettext_noop("Save and add another"), gettext_noop("Save and continue editing"), gettext_noop("Save and view")
 BADGES = gettext_noop("broken"), gettext_noop("kept"), gettext_noop("told"), gettext_noop("wrong")  # in templates
 EMPTY = re.compile("<td[^>]*>-?</td>")  # cells omitted on a phone
 BAR = '<span class="bar" title="{}">{}</span><small class="muted">{}<span class="visually-hidden">: {}</span></small>'
@@ -39,6 +41,12 @@ BAR = '<span class="bar" title="{}">{}</span><small class="muted">{}<span class=
 def number(value: Any) -> str:
     """Format a number like 1,200; an empty value stays empty."""
     return labels.format_number(value) if isinstance(value, int) else str(value or "")
+
+
+@register.filter
+def percent(value: int) -> str:
+    """Format 25% as the language of the page writes it."""
+    return labels.format_percent(value)
 
 
 @register.inclusion_tag("no_sponsor.html", takes_context=True)

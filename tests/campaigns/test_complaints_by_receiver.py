@@ -95,7 +95,7 @@ def test_too_many_complaints_at_one_provider_pause_that_sponsor_there_and_nobody
     assert paused_now() == {("Bad", "gmail")}
     [pause] = ComplaintPause.objects.all()
     assert (pause.complaints, pause.accepted, pause.limit) == (3, 30, 10)
-    figures = "10.00 % of 30 accepted complained (3); the limit is 10 %"
+    figures = "10.00% of 30 accepted complained (3); the limit is 10%"
     assert f"sponsor Bad: bulk mail to gmail has paused itself: {figures}" in caplog.text
     [entry] = LogEntry.objects.filter(object_id=str(bad.pk))
     assert entry.get_change_message() == f"bulk mail to gmail paused: {figures} by mailhub"
@@ -109,7 +109,7 @@ def test_operators_are_warned_once_a_day_before_anything_pauses(caplog: pytest.L
     complain(job, "gmail.com", 1)
     complain(job, "yahoo.com", 1)
     tasks.pause_campaigns()
-    said = "sponsor Near: complaints at gmail come near the limit: 2.50 % of 40 accepted complained (1)"
+    said = "sponsor Near: complaints at gmail come near the limit: 2.50% of 40 accepted complained (1)"
     assert [one.receiver for one in complaints.find_complaints().warnings] == ["gmail"] and said in caplog.text
     caplog.clear()
     complain(job, "gmail.com", 1, skip=1)
@@ -203,7 +203,7 @@ def test_who_resumes_accepts_the_rate_and_a_new_stretch_begins() -> None:
     assert [one.get_change_message() for one in entries][1:] == [
         "bulk mail to gmail goes on by ann. Reason: the list was cleaned"
     ]
-    complain(job, "gmail.com", 4, skip=10)  # 14 % of those from before
+    complain(job, "gmail.com", 4, skip=10)  # 14% of those from before
     again = mailed(whose, {"gmail.com": 20}, timezone.now())
     complain(again, "gmail.com", 1)
     tasks.pause_campaigns()
@@ -285,7 +285,7 @@ def test_the_operations_page_status_and_the_metrics_tell_of_it() -> None:
     tasks.pause_campaigns()
     shown = dashboard.read_dashboard().alarms
     assert any("Bulk mail of Bad to gmail is paused since" in one for one in shown)
-    assert any("Complaints about mail of Near to yahoo come near the limit: 2.50 %" in one for one in shown)
+    assert any("Complaints about mail of Near to yahoo come near the limit: 2.50%" in one for one in shown)
     assert dashboard.read_dashboard([near.sponsor_id]).alarms == [one for one in shown if "Near" in one]
     complaints.resume_receiver(paused_at_gmail("Gone").pk, ANN)
     assert dashboard.read_dashboard().alarms == shown
@@ -312,8 +312,10 @@ def test_operators_resume_on_the_admins_page_and_only_for_the_sponsors_they_see(
     assert paused_now() == {("Ours", "gmail"), ("Theirs", "gmail")}
 
     client.force_login(operator)
+    shown = client.get(reverse("admin:campaigns_complaintpause_change", args=[ours.pk])).content.decode()
+    assert "10.00% of 20 accepted complained (2)" in shown and f'{address}?lasts=yes">Resume' in shown
     asked = client.post(address, press).content.decode()
-    assert "10.00 % of 20 accepted complained (2)" in asked and "Theirs" not in asked
+    assert "10.00% of 20 accepted complained (2)" in asked and "Theirs" not in asked
     assert paused_now() == {("Ours", "gmail"), ("Theirs", "gmail")}
     client.post(address, {**press, "confirmed": "yes"})
     assert paused_now() == {("Theirs", "gmail")}

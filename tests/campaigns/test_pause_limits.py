@@ -22,7 +22,7 @@ from tests.waiting import result_of
 
 __all__ = ["fresh"]
 pytestmark = pytest.mark.django_db
-FAILED = "12.0 % of 25 answered failed (3 refused); the limit is"
+FAILED = "12.0% of 25 answered failed (3 refused); the limit is"
 
 
 def under_way(refusals: int, **fields: Any) -> Job:
@@ -54,11 +54,11 @@ def test_an_error_in_the_rates_of_a_campaign_is_already_logged_once_and_the_othe
     broken, bad = under_way(3, judged={"unknown": 1}), under_way(3)
     for _ in range(3):
         tasks.pause_campaigns()
-    assert paused_reason(bad) == f"{FAILED} 8 %" and paused_reason(broken) == ""
+    assert paused_reason(bad) == f"{FAILED} 8%" and paused_reason(broken) == ""
     assert caplog.text.count(f"the rates of campaign {broken.campaign_id} cannot be judged") == 1
     Campaign.objects.filter(pk=broken.campaign_id).update(judged=None)
     tasks.pause_campaigns()
-    assert paused_reason(broken) == f"{FAILED} 8 %"
+    assert paused_reason(broken) == f"{FAILED} 8%"
 
 
 @pytest.mark.django_db(transaction=True)
@@ -69,15 +69,15 @@ def test_a_campaign_whose_jobs_are_held_too_long_keeps_no_other_from_being_judge
         Job.objects.select_for_update().get(pk=busy.pk)
         with meanwhile(tasks.pause_campaigns) as judging:
             result_of(judging, "judging ends")
-    assert paused_reason(bad) == f"{FAILED} 8 %" and paused_reason(busy) == ""
+    assert paused_reason(bad) == f"{FAILED} 8%" and paused_reason(busy) == ""
     tasks.pause_campaigns()
-    assert paused_reason(busy) == f"{FAILED} 8 %"
+    assert paused_reason(busy) == f"{FAILED} 8%"
 
 
 def test_a_command_changes_the_limits_of_a_campaign_that_is_sent() -> None:
     job = under_way(3)
     facts = json.loads(manage("pause_limits", str(job.pk), "--bounce-limit", "20", "--reason", "an old list", "--json"))
-    assert facts["told"] == f"job {job.pk}'s campaign: bounce limit as the installation → 20 %"
+    assert facts["told"] == f"job {job.pk}'s campaign: bounce limit as the installation → 20%"
     tasks.pause_campaigns()
     assert paused_reason(job) == ""
     entry = LogEntry.objects.get(object_id=str(job.pk), content_type__model="job")
@@ -86,7 +86,7 @@ def test_a_command_changes_the_limits_of_a_campaign_that_is_sent() -> None:
     assert "already" in manage("pause_limits", str(job.pk), "--bounce-limit", "20")
     manage("pause_limits", str(job.pk), "--bounce-limit", "default", "--complaint-limit", "0")
     tasks.pause_campaigns()
-    assert paused_reason(job) == f"{FAILED} 8 %"
+    assert paused_reason(job) == f"{FAILED} 8%"
     for wrong in (["--bounce-limit", "101"], ["--bounce-limit", "nan"], ["--complaint-limit", "-1"], []):
         with pytest.raises(CommandError):
             manage("pause_limits", str(job.pk), *wrong)
@@ -126,6 +126,6 @@ def test_the_admin_changes_the_limits_of_a_campaign_and_nothing_else_of_it(admin
     after = Campaign.objects.get()
     assert (after.bounce_limit, after.subject, after.body) == (20, before.subject, before.body)
     (entry,) = LogEntry.objects.filter(content_type__model="campaign")
-    assert "bounce limit as the installation → 20 %" in entry.change_message
+    assert "bounce limit as the installation → 20%" in entry.change_message
     tasks.pause_campaigns()
     assert paused_reason(job) == ""

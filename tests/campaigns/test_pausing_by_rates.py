@@ -50,7 +50,7 @@ def test_a_campaign_of_which_too_much_is_refused_pauses_itself_and_says_why(
     bad = under_way(100, [accepted()] * 22 + [refused()] * 3)
     tasks.pause_campaigns()
     paused = Campaign.objects.exclude(paused_at=None).get()
-    why_paused = "12.0 % of 25 answered failed (3 refused); the limit is 8 %"
+    why_paused = "12.0% of 25 answered failed (3 refused); the limit is 8%"
     assert (paused.pk, paused.paused_by, paused.paused_reason) == (bad.campaign_id, "mailhub", why_paused)
     assert f"campaign {paused.pk} has paused itself: {why_paused}" in caplog.text
     assert why_paused in LogEntry.objects.get(object_id=str(bad.pk)).change_message
@@ -66,7 +66,7 @@ def test_after_a_persons_word_it_pauses_again_only_when_it_gets_worse(settings: 
     for answered, pauses_itself in [
         ([accepted()] * 22 + [refused()] * 3, False),  # the same figures
         ([accepted()] * 44 + [refused()] * 8, False),  # 15.4 %
-        ([accepted()] * 80 + [refused()] * 20, True),  # 20 %: more than one and a half times 12 %
+        ([accepted()] * 80 + [refused()] * 20, True),  # 20%: more than one and a half times 12 %
     ]:
         come_of(job, answered)
         tasks.pause_campaigns()
@@ -90,7 +90,7 @@ def test_the_bad_end_of_a_long_list_is_seen() -> None:
     well = Figures(accepted=495_950, refused=5_050)
     ill = Figures(accepted=495_900, refused=5_100)
     assert pause_reason(well, began, 8, 0.3) == ""
-    assert pause_reason(ill, began, 8, 0.3) == "10.0 % of the latest 1,000 answers are refusals (100); the limit is 8 %"
+    assert pause_reason(ill, began, 8, 0.3) == "10.0% of the latest 1,000 answers are refusals (100); the limit is 8%"
     assert pause_reason(ill, Judged(), 8, 0.3) == ""  # of all of them it is one in a hundred
 
 
@@ -120,7 +120,7 @@ def test_a_persons_word_about_the_bad_end_of_a_list_holds_for_what_is_as_bad() -
     pausing.resume_jobs([job.pk], ANN)
     assert not any(pauses_itself(220) for _ in range(12))  # the stretch ends in between
     assert pauses_itself(1_000)
-    reason = "48.0 % of the latest 3,000 answers are refusals (1,440); the limit is 33 %"
+    reason = "48.0% of the latest 3,000 answers are refusals (1,440); the limit is 33%"
     assert Campaign.objects.get(pk=job.campaign_id).paused_reason == reason
 
 
@@ -128,7 +128,7 @@ def test_complaints_have_a_limit_of_their_own() -> None:
     assert pause_reason(Figures(accepted=999, complained=9), Judged(), 8, 0.3) == ""
     assert pause_reason(Figures(accepted=1000, complained=3), Judged(), 8, 0.3) == ""
     shown = pause_reason(Figures(accepted=1000, complained=4), Judged(), 8, 0.3)
-    assert shown == "0.40 % of 1,000 accepted complained (4); the limit is 0.3 %"
+    assert shown == "0.40% of 1,000 accepted complained (4); the limit is 0.3%"
     assert pause_reason(Figures(accepted=1000, complained=4), Judged(complaints=0.4), 8, 0.3) == ""
     assert pause_reason(Figures(accepted=1000, complained=4), Judged(), 8, 0) == ""
 
@@ -168,7 +168,7 @@ def test_complaints_and_hard_bounces_are_counted_by_their_events_and_no_other_bo
     Job.objects.filter(pk=soft.pk).update(bounced=30)
     assert rates.read_figures([soft.campaign_id])[soft.campaign_id] == Figures(30, 0, 2, 0)
     assert rates.pause_those_too_high() == [annoyed.campaign_id]
-    reason = "3.33 % of 30 accepted complained (1); the limit is 0.3 %"
+    reason = "3.33% of 30 accepted complained (1); the limit is 0.3%"
     assert Campaign.objects.get(pk=annoyed.campaign_id).paused_reason == reason
 
 

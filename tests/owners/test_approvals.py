@@ -107,7 +107,7 @@ def test_what_waits_is_paused_beyond_its_approval_and_nobody_is_offered_to_let_i
     approval = asked(of, ann)
     page = approval.removesuffix("approval/")
     shown, home = hers.get(page).content.decode(), hers.get("/").content.decode()
-    assert "It waits for approval by another person." in shown and "waits for approval" in home
+    assert shown.count("aits for approval") == 1 and "waits for approval" in home
     assert 'id="verb-pause"' in shown and f"{page}resume/" not in shown + home
     hidden = re.findall(r'name="shown" value="([^"]+)"', hers.get(f"{page}pause/").content.decode())
     done = hers.post(f"{page}pause/", {"shown": hidden, "reason": "a wrong link"}, follow=True).content.decode()

@@ -70,7 +70,7 @@ def test_it_says_to_which_provider_its_mail_waits_for_an_operator(client, waitin
     pause = ComplaintPause.objects.create(sponsor=waiting.sponsor, receiver="gmail", **of)
     page = text(client, f"/campaigns/{waiting.pk}/")
     assert "mail to gmail waits since" in page and "until an operator resumes it" in page
-    assert "0.40 % of 1,000 accepted complained (4); the limit is 0.3 %" in page
+    assert "0.40% of 1,000 accepted complained (4); the limit is 0.3%" in page
     single = factories.campaign_with_job(1, by=waiting.sponsor, of=waiting.credential, status="DISPATCHED")
     assert "gmail" not in text(client, f"/campaigns/{single.campaign_id}/")
     ComplaintPause.objects.filter(pk=pause.pk).update(resumed_at=timezone.now())
@@ -83,7 +83,7 @@ def test_what_was_begun_and_cannot_go_on_is_not_said_to_be_sent(client, waiting)
     recount(job)
     path = f"/campaigns/{waiting.pk}/"
     why = "Part of it has been sent. Nothing is sent at the moment. Nobody takes it at present: an operator"
-    assert f"Sending {why}" in text(client, path) and why in text(client, f"{path}report/")
+    assert f"Waiting {why}" in text(client, path) and why in text(client, f"{path}report/")
     factories.at_work(waiting.credential.vendor)
     assert "Sending It is being sent." in text(client, path)
 
@@ -94,7 +94,7 @@ def test_doubts_are_neither_sent_nor_failed(client, waiting):
     recount(job)
     path = f"/campaigns/{waiting.pk}/"
     for shown in (text(client, path), text(client, f"{path}report/")):
-        assert "Sending Nothing is sent at the moment." in shown and "Needs attention" in shown
+        assert "Waiting Nothing is sent at the moment." in shown and "Needs attention" in shown
         assert "Part of it has been sent" not in shown and "Why did they fail?" not in shown
     Message.objects.filter(pk=job.first_message + 1).update(dequeued_at=timezone.now(), **refused())
     recount(job)

@@ -219,5 +219,5 @@ def test_the_desk_names_rows_fields_limits_and_shares_in_german(admin_client):
     assert {"Stand:", "Kosten:"} <= set(re.findall("<label>([^<]+)</label>", page))
     assert "1.200 je Sekunde" in admin_client.get("/admin/", headers=GERMAN).text
     with translation.override("de"):
-        assert labels.format_share(0.2506) == "25,1%"
+        assert labels.format_share(0.2506) == "25,1\u202f%"
     assert labels.format_share(0.2506) == "25.1%"

@@ -77,7 +77,7 @@ def test_what_was_decided_about_jobs_is_german():
     job = factories.campaign_with_job(1200).campaign.jobs.get()
     pausing.set_limits([job.pk], {"bounce_limit": 8.0, "complaint_limit": 0.0}, ANN)
     assert newest()[1].startswith(
-        f"Kampagne von Auftrag {job.pk}: Grenze für Rückläufer wie die Installation → 8 %, Grenze für Beschwerden "
+        f"Kampagne von Auftrag {job.pk}: Grenze für Rückläufer wie die Installation → 8\u202f%, Grenze für Beschwerden "
     )
     actions.stop_jobs([job.pk], ANN, "wrong text")
     english, german = newest()

@@ -77,6 +77,8 @@ def test_a_vendors_list_and_form_are_german(admin_client):
     shown = cells(admin_client.get(f"/admin/vendors/vendor/{vendor.pk}/change/", headers=GERMAN).text)
     assert {"Grenzen", "Beschreibung:", "E-Mail", "Nur kleine", "Anfragen mindestens:"} <= shown
     assert not {"Rate limits", "Description:", "E-mail", "Small Only", "Min requests:"} & shown
+    form = admin_client.get(f"/admin/vendors/vendor/{vendor.pk}/change/", headers=GERMAN).text
+    assert "Speichern und neu hinzufügen" in form and "Sichern" not in form, "one word for Save on all pages"
     new = cells(admin_client.get("/admin/vendors/vendor/add/", headers=GERMAN).text)
     assert {"Pausiert", "Druck"} <= new
     assert not {"Paused", "Print", "Rate limits"} & new

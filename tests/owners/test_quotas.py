@@ -22,7 +22,7 @@ def test_the_first_page_has_his_own_quotas_and_nobody_elses(client, login, ann):
     quota(mine, 10), quota(other, 7_654_321)
     factories.campaign_with_job(9, status="DISPATCHED", of=login, by=mine, messages=False)
     page = client.get("/").content.decode()
-    assert "has used 9 of 10 messages a month in all (90 %)" in page and "nearly used" in page
+    assert "has used 9 of 10 messages a month in all (90%)" in page and "nearly used" in page
     assert "7,654,321" not in page and other.name not in page
 
 

@@ -116,7 +116,7 @@ def test_what_waits_for_the_night_or_its_own_time_is_listed_apart(answer: Any) -
     own = r"5 wait for a time of their own, or are paused, the first until \d\d:\d\d"
     night = r"4 for the nightly dispatch \w+, \d+ \w{3} 18:00 UTC"
     said = answer(vendor)
-    assert re.fullmatch(f"mail: 5 messages in 2 jobs at 1 per 10 s: nothing is queued; {own}; {night}", said), said
+    assert re.fullmatch(f"mail: 5 messages in 2 jobs at 1 per 10 s: put off or paused; {own}; {night}", said), said
 
 
 def test_nobody_knows_the_end_while_something_is_paused(answer: Any) -> None:

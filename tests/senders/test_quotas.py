@@ -392,7 +392,7 @@ def test_a_warning_is_logged_once_a_period_and_shown_by_status(
     assert not caplog.records and admission.find_warned() == []
     accept(login, by, 1), accept(login, by, 1)
     (warning,) = caplog.records
-    sentence = f"Velma has used 5 of 10 messages a day at {login.vendor.slug} (50 %); it is renewed at "
+    sentence = f"Velma has used 5 of 10 messages a day at {login.vendor.slug} (50%); it is renewed at "
     assert warning.getMessage().startswith(f"quota: {sentence}")
     assert "Velma has used 6 of 10" in manage("status")
     SponsorQuota.objects.update(most=100)
@@ -408,7 +408,7 @@ def test_a_quota_that_is_nearly_used_at_the_dispatch_is_told_by_every_door(
     quota(by, login.vendor, "day", 10)
     assert not caplog.records
     assert dispatcher.dispatch_ready().jobs == 1
-    said = f"Velma has used 9 of 10 messages a day at {login.vendor.slug} (90 %)"
+    said = f"Velma has used 9 of 10 messages a day at {login.vendor.slug} (90%)"
     assert [said in one.getMessage() for one in caplog.records] == [True]
     assert manage("status").count("Velma has used 9 of") == 1
     assert said in admin_client.get("/admin/operations/pulse/").content.decode()
@@ -504,7 +504,7 @@ def test_a_check_at_the_shell_says_what_a_quota_would_say(login: Credential, tmp
         manage(*asked)
     row.most = 2
     row.save()
-    assert "Velma has used 2 of 2 messages a month in all (100 %)" in manage(*asked, "--check")
+    assert "Velma has used 2 of 2 messages a month in all (100%)" in manage(*asked, "--check")
     assert "Job" in manage(*asked)
 
 
@@ -534,7 +534,7 @@ def test_the_admin_edits_a_quota_at_once_and_shows_what_is_used(login: Credentia
     assert admin_client.post("/admin/campaigns/sponsorquota/add/", form).status_code == 302
     row = SponsorQuota.objects.get()
     page = admin_client.get("/admin/campaigns/sponsorquota/").content.decode()
-    assert "10 messages in flight" in page and "90 %" in page
+    assert "10 messages in flight" in page and "90%" in page
     again = admin_client.post("/admin/campaigns/sponsorquota/add/", form).content.decode()
     assert "already exists" in again and SponsorQuota.objects.count() == 1
     change = f"/admin/campaigns/sponsorquota/{row.pk}/change/"
@@ -543,7 +543,7 @@ def test_the_admin_edits_a_quota_at_once_and_shows_what_is_used(login: Credentia
     assert "most" in LogEntry.objects.filter(object_id=str(row.pk)).latest("pk").change_message
     with pytest.raises(intake.BadInput, match="9 are used"):
         accept(login, velma, 1)
-    assert "90 %" not in admin_client.get(change).content.decode()
+    assert "90%" not in admin_client.get(change).content.decode()
 
 
 def test_a_user_of_one_sponsor_sees_no_quota_of_another_and_changes_none(login: Credential) -> None:

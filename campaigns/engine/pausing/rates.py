@@ -85,7 +85,7 @@ def pause_reason(now: Figures, judged: Judged, bounce_limit: float, complaint_li
     if bounce_limit and now.answer_count >= settings.BOUNCE_LEAST and now.bounce_rate > bounces:
         parts = pauses.join_counts(("refused", "bounced"), (now.refused, now.bounced))
         return Said(
-            gettext_noop("%(rate)s %% of %(count)s answered failed (%(sums)s); the limit is %(limit)s %%"),
+            gettext_noop("%(rate)s%% of %(count)s answered failed (%(sums)s); the limit is %(limit)s%%"),
             rate=Decimal(f"{now.bounce_rate:.1f}"), count=now.answer_count, sums=parts, limit=Decimal(f"{bounces:.3g}"),
         )  # fmt: skip
     answered, refused = judged.stretch_counts(now)
@@ -93,7 +93,7 @@ def pause_reason(now: Figures, judged: Judged, bounce_limit: float, complaint_li
     if bounce_limit and 100 * refused > refusals * answered:
         return Said(
             gettext_noop(
-                "%(rate)s %% of the latest %(count)s answers are refusals (%(refused)s); the limit is %(limit)s %%"
+                "%(rate)s%% of the latest %(count)s answers are refusals (%(refused)s); the limit is %(limit)s%%"
             ),
             rate=Decimal(f"{100 * refused / answered:.1f}"), count=answered, refused=refused,
             limit=Decimal(f"{refusals:.3g}"),
@@ -101,7 +101,7 @@ def pause_reason(now: Figures, judged: Judged, bounce_limit: float, complaint_li
     if complaint_limit and now.accepted >= settings.COMPLAINT_LEAST and now.complaint_rate > complaints:
         return Said(
             gettext_noop(
-                "%(rate)s %% of %(count)s accepted complained (%(complained)s); the limit is %(limit)s %%"
+                "%(rate)s%% of %(count)s accepted complained (%(complained)s); the limit is %(limit)s%%"
             ),
             rate=Decimal(f"{now.complaint_rate:.2f}"), count=now.accepted, complained=now.complained,
             limit=Decimal(f"{complaints:.3g}"),

@@ -35,6 +35,8 @@ class LastsFilter(admin.SimpleListFilter):
 @admin.register(ComplaintPause)
 class ComplaintPauseAdmin(Scoped):
     list_display = ["id", "sponsor", "provider", "state", "why", "paused_at", "resumed_at", "resumed_by"]
+    fields = ("sponsor", "provider", "state", "why", "paused_at", "resumed_at", "resumed_by")
+    readonly_fields = fields
     list_filter = [LastsFilter, SponsorFilter]
     list_select_related = ["sponsor"]
     list_per_page = 50

@@ -47,7 +47,13 @@ class CampaignState:
 
     @property
     def label(self) -> str:
-        return labels.label_of_sum(self.sums)
+        """The label of its sums, but that nothing is *Sending* while it waits."""
+        return labels.WAITING if self.has_stopped_short else labels.label_of_sum(self.sums)
+
+    @property
+    def has_stopped_short(self) -> bool:
+        """Whether it has begun, and nothing is being called now."""
+        return labels.label_of_sum(self.sums) == labels.SENDING and self.is_at_rest
 
     @property
     def reports_deliveries(self) -> bool:

@@ -8,6 +8,7 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -29,6 +30,7 @@ from vendors import deferrals, history, ownership
 from vendors.causes.wording import KNOWN_CAUSES, list_causes, word_cause
 from vendors.deferrals import ShownWait
 from vendors.models import Vendor
+from vendors.said import show
 
 VERBS = ("pause", "resume", "stop", "retry")
 MOST_PARTS = 500  # of one job
@@ -121,7 +123,7 @@ def _live_campaign_part(request: HttpRequest, campaign: Campaign) -> tuple[LiveP
         "cost": accounts.cost_so_far(state.jobs),
         "decided": history.latest_about({Campaign: [campaign.pk], Job: [job.pk for job in state.jobs]}, DECIDED),
         "system": history.SYSTEM,  # its entries already name the actor
-        "means": _("It waits for approval by another person.") if waits else state_sentence(state),
+        **_tell_state(campaign, state, waits),
         "numbers": outcome_numbers(state, reported),
         "unreported": sums.accepted > 0 and not reported,
         "verbs": [verb for verb in offers if verb != "retry" or left > 0],
@@ -143,11 +145,21 @@ def _receivers_that_wait(state: CampaignState, user: Any) -> list[ShownWait]:
     return deferrals.show_waits(found, user)
 
 
+def _tell_state(campaign: Campaign, state: CampaignState, waits: bool) -> dict[str, Any]:
+    """Return the state's sentence and its reason. waits: for approval; if that is the reason, it is told once."""
+    if not waits:
+        return {"means": state_sentence(state), "why": state.why}
+    why = capfirst(show(campaign.why_paused))
+    is_reason = why and why.casefold() in state.why.casefold()
+    means = f"{why}." if is_reason else _("It waits for approval by another person.")
+    return {"means": means, "why": "" if is_reason else state.why}
+
+
 def state_sentence(state: CampaignState) -> Any:
     """Return the campaign's state as a sentence; the page adds the reason."""
     if state.label == labels.PAUSED and not any(job.paused_at for job in state.jobs):
         return HELD
-    if state.label == labels.SENDING and state.is_at_rest:
+    if state.has_stopped_short:
         return STANDS if state.sums.accepted else STANDS_UNSENT
     return MEANS.get(state.label, "")
 

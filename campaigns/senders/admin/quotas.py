@@ -8,6 +8,7 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy
 
+from campaigns.doors import labels
 from campaigns.doors.admin_base import OfSeenVendors
 from campaigns.lists.admin import SponsorFilter
 from campaigns.models import SponsorQuota
@@ -82,7 +83,7 @@ class SponsorQuotaAdmin(OfTheirSponsors):
         use = getattr(row, "use", None) or admission.find_uses({row.sponsor_id}).get(row.pk)
         if use is None:
             return "-"
-        text = f"{use.percent} %"
+        text = labels.format_percent(use.percent)
         return badge(text, "bad" if use.percent >= 100 else "warn") if use.warns else text
 
 

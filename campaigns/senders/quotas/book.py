@@ -173,8 +173,8 @@ class QuotaUse:
             "percent": self.percent,
         }
         if self.renewed_at is None:
-            return Said(gettext_noop("%(sponsor)s has used %(used)s of %(quota)s (%(percent)s %%)"), **values)
-        form = gettext_noop("%(sponsor)s has used %(used)s of %(quota)s (%(percent)s %%); it is renewed at %(at)s")
+            return Said(gettext_noop("%(sponsor)s has used %(used)s of %(quota)s (%(percent)s%%)"), **values)
+        form = gettext_noop("%(sponsor)s has used %(used)s of %(quota)s (%(percent)s%%); it is renewed at %(at)s")
         return Said(form, **values, at=write_moment(self.renewed_at))
 
 

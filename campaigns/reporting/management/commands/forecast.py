@@ -108,7 +108,7 @@ def _end(queue: VendorQueue, end: Eta, now: datetime) -> str:
     if end.obstacle and queue.waiting:
         return f"no end: {end.obstacle.reason}"
     if not queue.count_in_queue:
-        return "nothing is queued"
+        return "put off or paused"
     return f"ends {eta.format_about(end.ends_at, now)}" if end.ends_at else "as fast as the vendor answers"
 
 
