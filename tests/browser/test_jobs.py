@@ -10,9 +10,15 @@ from playwright.sync_api import Route, expect
 from campaigns.models import Job, Resolution
 from tests import factories
 from tests.browser.conftest import WIDTHS, Browsing
+from tests.browser.test_every_page import SEND
 from tests.campaigns.rows import accepted, family, in_doubt, logged, refused
 
 pytestmark = pytest.mark.django_db(transaction=True)
+SHOWN_COLUMNS = """() => {
+  const table = document.querySelector("table.jobs")
+  const places = (row) => [...row.children].flatMap((one, place) => (one.offsetWidth > 1 ? [place] : []))
+  return [table.tHead.rows[0], table.querySelector("tbody tr.job")].map(places)
+}"""
 JOBS = "/admin/campaigns/job/"
 # A dialog that was closed keeps the focus until the browser draws the next frame.
 CLOSED_AND_J_AT_ONCE = """
@@ -182,6 +188,24 @@ class TestDeciding:
         page.get_by_role("button", name="Send again those in doubt: 1 job").click()
         expect(page.get_by_text(f"job {job.pk}: 1 message in doubt settled as send again")).to_be_visible()
         assert Resolution.objects.get().decided_by == "ann"
+
+    @pytest.mark.parametrize("path", ["/admin/campaigns/message/attention/", "/admin/campaigns/job/?date=any"])
+    def test_at_no_width_stands_a_cell_under_the_heading_of_another(
+        self, window: Browsing, night: None, path: str
+    ) -> None:
+        for width in (700, 768, 1023, 1280):
+            window.resize(width)
+            heads, cells = window.open(path).evaluate(SHOWN_COLUMNS)
+            assert heads == cells and len(heads) > 3, width
+
+    def test_what_ends_a_job_has_the_colour_of_danger(self, window: Browsing, night: None) -> None:
+        job, colours = Job.objects.get(status="DISPATCHED", campaign__size=30), {}
+        for action in ("pause", "stop"):
+            page = window.open(JOBS)
+            with page.expect_navigation():
+                page.evaluate(SEND, [JOBS, {"action": action, "_selected_action": job.pk}])
+            colours[action] = page.locator("[name=confirmed]").evaluate("one => getComputedStyle(one).backgroundColor")
+        assert colours["stop"] == "rgb(186, 33, 33)" != colours["pause"]
 
     @WIDTHS
     def test_a_doubt_is_settled_after_a_warning(self, window: Browsing, night: None, width: int) -> None:
