@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Literal
 
@@ -32,7 +32,16 @@ RETRY_DEFAULT = 30.0
 """Seconds to wait when a vendor throttles without a usable Retry-After."""
 UNIX_TIMES = 1e9
 """From here on a number is a moment since 1970, in seconds or milliseconds, and no time to wait."""
-_ISO_8601 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(Z|[+-][0-9]{2}:?[0-9]{2})", re.ASCII)
+_ISO_8601 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:.]+(Z|[+-][0-9]{2}:?[0-9]{2})?", re.ASCII)
+_NUMBER = re.compile(
+    r"([0-9]{1,20}(?:\.[0-9]{1,20})?) ?"
+    r"(?:s|secs?|seconds?|(?P<ms>ms|milliseconds?)|(?P<minutes>mins?|minutes?)|(?P<hours>h|hrs?|hours?))?",
+    re.IGNORECASE | re.ASCII,
+)
+_UNITS = {"ms": 0.001, "minutes": 60, "hours": 3600}
+_DURATION = re.compile(
+    r"PT(?:([0-9]{1,9})H)?(?:([0-9]{1,9})M)?(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)S)?", re.IGNORECASE | re.ASCII
+)
 RETRY_MAX = 86_400.0
 """Seconds; a longer wait is the vendor's mistake, or for an operator to decide."""
 TEXT_MAX = 255
@@ -272,7 +281,8 @@ def spare_credential(outcome: NotSent) -> NotSent:
 def parse_retry_after(value: str | None, *, now: float) -> float:
     """Return the seconds that a vendor asks to wait, 0 to RETRY_MAX; RETRY_DEFAULT if it does not say.
 
-    `value`: seconds or an HTTP date, or against the standard seconds with a unit, or a time of ISO 8601 or since 1970.
+    `value`: seconds or an HTTP date, or against the standard a number with a unit, a duration or time of ISO 8601, or
+    a time since 1970. A time without a zone is in UTC, as HTTP's dates are.
     Proxies join equal headers with commas; then the longest counts. 0 is passed on, because callers have a growing
     floor of their own (campaigns/engine/claiming/limits.py).
     """
@@ -294,17 +304,19 @@ def _split_header(text: str) -> list[str]:
 
 def _seconds_until(text: str, now: float) -> float | None:
     """Return the seconds until a future moment; None if the text has none."""
-    if found := re.fullmatch(
-        r"([0-9]{1,20}(?:\.[0-9]{1,20})?) ?(?:s|secs?|seconds?)?;?", text, re.IGNORECASE | re.ASCII
-    ):
-        seconds = float(found[1])
+    text = text.removesuffix(";")
+    if found := _NUMBER.fullmatch(text):
+        seconds = float(found[1]) * next((size for unit, size in _UNITS.items() if found[unit]), 1)
         if seconds < UNIX_TIMES:
             return seconds
         at = seconds / 1000 if seconds > 1000 * UNIX_TIMES else seconds
         return at - now if at >= now else None
+    if (spans := _DURATION.fullmatch(text)) and any(spans.groups()):
+        hours, minutes, seconds = (float(one or 0) for one in spans.groups())
+        return 3600 * hours + 60 * minutes + seconds
     try:
         moment = datetime.fromisoformat(text) if _ISO_8601.fullmatch(text) else parsedate_to_datetime(text)
-        at = moment.timestamp()
+        at = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
     return at - now if math.isfinite(at) and at >= now else None

@@ -81,7 +81,7 @@ def _read_number(text: str, region: str) -> phonenumbers.PhoneNumber:
     if not SIGNS.fullmatch(typed) or SECOND.search(typed) or DECIMAL.search(typed):
         raise ValueError(Said("%(number)s is not a phone number: %(why)s", number=shown, why=_describe_oddity(typed)))
     try:
-        number = phonenumbers.parse(" ".join(typed.split()), region or None)
+        number = phonenumbers.parse(" ".join(typed.replace("\u00b7", " ").split()), region or None)
     except phonenumbers.NumberParseException as error:
         raise ValueError(
             Said("%(number)s is not a phone number: %(why)s", number=shown, why=_hint_for_error(typed, region, error))

@@ -84,6 +84,15 @@ SURE = [
         "stop\n\nANN MILLER",
     ),
     *("Bitte abmelden\n\nMit freundlichen Grüßen\n\nJörg Müller", "stop\n\nAnn Miller\nAcme & Sons Ltd."),
+    *("请停止", "退订谢谢", "配信停止してほしい", "もう送らないで", "回复TD", "수신거부 부탁드립니다", "거부합니다"),
+    *("Abmeldung Newsletter", "non mandatemi più sms", "proszę o wypisanie", "afmelding", "durdurun", "unsub me"),
+    *("take me off of your list", "Stop texting this number", "Please remove from mailing list"),
+    *(
+        "Please unsubscribe me.\n\nKind regards\nAnn Miller",
+        "Bitte abmelden\n\nBeste Grüße\nAnn",
+        "Graag uitschrijven\n\nMet vriendelijke groet,\nAnn de Vries",
+        "Cancellatemi dalla lista.\n\nCordiali saluti\nAnna",
+    ),
     "Stop\n\nAnn van der Berg",
     "Stop\n\nAnn Miller\n\nOn Mon, 4 May 2026 at 10:00, Velma <v@velma.example> wrote:\n> Dear Ann",
     "Please remove me from this list.\n\nOn Mon, 4 May 2026 at 10:00, Velma <v@velma.example>\nwrote:\n> Dear Ann",
@@ -130,6 +139,8 @@ NEAR = [
         "No quiero más",
         "Je ne veux plus de pain",
     ),
+    *("No thanks", "lose my number", "no molestar", "не надо", "I'm unsubscribing", "不要停止", "停止しないで"),
+    *("请取消订单", "ne pišite", "unerwünscht"),
     *("zrezygnuj", "avmelda", "отказ", "解約", "huỷ", "हटाओ", "seis"),
     *("Stop\n\nThe War", "Stop\n\nNot Yet", "Stop\n\nDO NOT", "stop\n\nBut Not Me", "Stop\n\nat Baker Street"),
     *("Stop\n\nJust Kidding", "Stop\n\nAnn Miller wants more", "Stop\n\nBitte Nicht", "Please do not stop\n\nAnn"),
@@ -148,6 +159,9 @@ OTHER = [
     "Thanks!\n> Reply STOP to opt out",
     "42",
     "OK",
+    "谢谢",
+    "止まらない",
+    "en fin",
 ]
 
 

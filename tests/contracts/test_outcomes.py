@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from email.utils import formatdate
 
 import pytest
@@ -69,10 +70,33 @@ def test_a_retry_after_in_seconds_or_as_a_date_is_kept_to_the_second(seconds: in
         ("120 Seconds", 120),
         ("120;", 120),
         ("120m", 30),
+        ("2 minutes", 120),
+        ("90 min", 5400),
+        ("1h", 3600),
+        ("1500 ms", 1.5),
+        ("PT5M", 300),
+        ("pt1h1m1.5s", 3661.5),
+        ("PT", 30),
+        ("2027-01-15 08:01:30", 90),
+        ("Fri, 15 Jan 2027 08:01:30 -0000", 90),
     ],
 )
 def test_a_retry_after_that_stands_twice_is_absurd_or_far_ahead(value: str, seconds: float) -> None:
     assert parse_retry_after(value, now=NOW) == seconds
+
+
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/Los_Angeles"])
+@pytest.mark.parametrize("value", ["Fri Jan 15 08:01:30 2027", "Fri, 15 Jan 2027 08:01:30"])
+def test_a_date_without_a_zone_is_in_utc_wherever_the_machine_stands(
+    value: str, zone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        assert parse_retry_after(value, now=NOW) == 90
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @calm

@@ -21,7 +21,14 @@ from tests.front.program import Program, api_vendor, fresh, letter, pointers
 
 __all__ = ["fresh"]
 pytestmark = pytest.mark.django_db
-SPELLINGS = ["07700 900123", "+44 7700 900123", "0044 7700-900123", "(07700) 900 123", "+44 (0)7700 900123"]
+SPELLINGS = [
+    "07700 900123",
+    "+44 7700 900123",
+    "0044 7700-900123",
+    "(07700) 900 123",
+    "+44 (0)7700 900123",
+    "+44·7700·900123",
+]
 PAGE = "/admin/campaigns/suppression/"
 
 

@@ -18,12 +18,14 @@ from typing import Literal
 
 TABLE = Path(__file__).with_name("phrases.toml")
 MOST = 8_000  # characters read
-MOST_TOKENS = 12  # of a text that surely asks
+MOST_TOKENS = 16  # of a text that surely asks
 INTRODUCTION = 3  # lines at most of "On ... wrote:"
 AnswerMeaning = Literal["stop", "near", "other"]
 Phrase = tuple[str, ...]
 
-_WORD = re.compile(r"[^\W_]+")
+# Chinese, Japanese and Thai have no blanks between words: each sign is a token, so that phrases are found within.
+_WITHOUT_BLANKS = "\u0e00-\u0e7f\u3005-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_WORD = re.compile(rf"[{_WITHOUT_BLANKS}]|[^\W_{_WITHOUT_BLANKS}]+")
 _APOSTROPHES = re.compile("(?<=\\w)['’ʼ´`](?=\\w)")
 _SIGNATURE = re.compile(r"--\s*")
 _NAME = re.compile(r"[^\W\d_][\w.'’&,-]*(?: +[\w.'’&,-]+){0,3}")  # one to four words on a line
