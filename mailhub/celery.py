@@ -22,6 +22,18 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mailhub.settings")
 # Django's checks would load every page and template into each worker. Ours run below.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
+
+def celery_settings() -> dict[str, Any]:
+    """Return Celery's settings alone, without their prefix.
+
+    A worker shows what it was given to Flower and `celery inspect conf`. Django's settings hold secrets under names
+    that Celery does not mask, and addresses that it cannot read.
+    """
+    return {
+        name.removeprefix("CELERY_").lower(): getattr(settings, name) for name in dir(settings) if name[:7] == "CELERY_"
+    }
+
+
 broker.use_transports()
 app = Celery(
     "mailhub",
@@ -29,11 +41,7 @@ app = Celery(
     amqp="mailhub.amqp:PromptAMQP",
     control="waiter.publisher:WaiterControl",
 )
-# Celery's settings alone: a worker shows what it was given to Flower and `celery inspect conf`. Django's hold secrets
-# under names that Celery does not mask, and addresses that it cannot read.
-app.config_from_object(
-    {name.removeprefix("CELERY_").lower(): getattr(settings, name) for name in dir(settings) if name[:7] == "CELERY_"}
-)
+app.config_from_object(celery_settings())
 app.backend_cls = settings.CELERY_RESULT_BACKEND  # before $RESULT_BACKEND, which the command takes as it is given
 # Otherwise Celery closes Django's connection around each task; a new one is expensive, as its caches start empty.
 # campaigns.tasks closes lost ones.

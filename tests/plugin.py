@@ -74,9 +74,10 @@ def pytest_fork_started(number: int) -> None:
     for name, value in vars(importlib.reload(read)).items():
         if name.isupper() and value != before[name]:
             setattr(used, name, value)
-    from mailhub.celery import app
+    from mailhub.celery import app, celery_settings
 
-    app.backend_cls = used.CELERY_RESULT_BACKEND  # which the application has read at its import
+    app.conf.update(celery_settings())  # which the application has read at its import
+    app.backend_cls = used.CELERY_RESULT_BACKEND
 
 
 @pytest.hookimpl(wrapper=True)
