@@ -29,9 +29,8 @@ def celery_settings() -> dict[str, Any]:
     A worker shows what it was given to Flower and `celery inspect conf`. Django's settings hold secrets under names
     that Celery does not mask, and addresses that it cannot read.
     """
-    return {
-        name.removeprefix("CELERY_").lower(): getattr(settings, name) for name in dir(settings) if name[:7] == "CELERY_"
-    }
+    names = [name for name in dir(settings) if name.startswith("CELERY_")]
+    return {name.removeprefix("CELERY_").lower(): getattr(settings, name) for name in names}
 
 
 broker.use_transports()

@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 from campaigns.engine import lifecycle
 from campaigns.engine.lifecycle import MOVES, move
 from campaigns.models import Job, Session
-from campaigns.models.states import DONE, PARENTS, Status
+from campaigns.models.states import DONE, FINALISING, PARENTS, Status
 from vendors.said import Said, gettext_noop
 
 UNDONE: dict[str, Any] = {"stopped_at": None, "stopped_by": "", "finished_at": None, "waits_for": ""}
@@ -65,7 +65,7 @@ def busy_reason(job: Job, leaves: list[Job]) -> str:
             job=str(job.pk), status=Said(job.get_status_display()),
         )  # fmt: skip
     open_leaves = [leaf for leaf in leaves if leaf.status != Status.LOGGED]
-    if any(leaf.status in (Status.STOPPED, Status.SENT) for leaf in open_leaves):
+    if any(leaf.status in FINALISING for leaf in open_leaves):
         return Said(gettext_noop("job %(job)s is still being finalised; try again in a moment"), job=str(job.pk))
     if open_leaves:
         return Said(

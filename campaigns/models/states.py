@@ -26,5 +26,6 @@ S = Status
 PARENTS = (S.P_QUEUED, S.P_ASSIGNING, S.P_ASSIGNED, S.P_FINISHED, S.P_STOPPED)
 RUNNING = (S.ENQUEUED, S.SENDING)  # claimed by a mailcaster or being sent, under a lease
 WAITING = (S.DISPATCHED, S.RECOVERING, S.P_ASSIGNING, S.P_QUEUED)  # for a mailcaster
+FINALISING = (S.SENT, S.STOPPED)  # the last answers are being stored
 DONE = (S.LOGGED, S.P_FINISHED)
 OWN_ENDS = ("expired", "suppressed")  # error codes of messages ended without a call; no vendor's code equals one

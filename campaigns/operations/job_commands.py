@@ -13,7 +13,7 @@ from campaigns.doors import filters
 from campaigns.doors.sponsors import named_sponsor
 from campaigns.engine.decisions import JobDecision, Verdict
 from campaigns.models import Identity, Job
-from campaigns.models.states import Status
+from campaigns.models.states import FINALISING, Status
 from campaigns.operations import following
 from vendors.history import Actor
 from vendors.management import arguments
@@ -23,7 +23,6 @@ from vendors.said import count_of
 
 NOT_YET = 3
 FINAL_WITHIN = 60.0  # seconds for which --wait awaits the end of a stopped job's finalising
-BEING_FINALISED = (Status.STOPPED, Status.SENT)
 SHOWN = 50  # rows of a list, unless --limit is given
 LIMIT_MOST = 10**9
 CODE_OF = {Verdict.UNKNOWN: 1, Verdict.STALE: 1, Verdict.BUSY: NOT_YET}
@@ -176,7 +175,7 @@ class Deciding(BaseCommand):
             answers = self.decide_jobs([job_id], by, options)
             busy = options["wait"] and any(one.verdict == Verdict.BUSY for one in answers)
             family = Job.objects.filter(Q(pk=job_id) | Q(parent=job_id))
-            if not busy or monotonic() > until or not family.filter(status__in=BEING_FINALISED).exists():
+            if not busy or monotonic() > until or not family.filter(status__in=FINALISING).exists():
                 return answers
             sleep(following.POLL_SECONDS)
 

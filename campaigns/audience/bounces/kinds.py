@@ -16,9 +16,8 @@ from vendors.causes.gone import VAGUE, Gone, judge_gone
 ADDRESS = re.compile(r"[^\s<>]{1,254}@[^\s<>]{1,254}")
 EDGES = ".,:;'\"()[]"  # signs that end a word and no address
 WRAPPED = re.compile(r"(?<![\n\s])[ \t]{0,80}\n[ \t]{0,80}(?=\S)")  # a line goes on; an empty line ends a paragraph
-RELAYED = re.compile(
-    r"remote server returned [^>]{1,120}-> ?(?=\S)", re.IGNORECASE
-)  # Exchange Online before a quotation
+# What Exchange Online writes before the answer of another server.
+RELAYED = re.compile(r"remote server returned [^>]{1,120}-> ?(?=\S)", re.IGNORECASE)
 ENHANCED = re.compile(r"(?<![\d.])([245])\.(\d{1,3}\.\d{1,3})(?![\d.])")
 BASIC = re.compile(
     r"(?<![\d.])(?=421|45[0-5]|50[0-4]|55[0-6])([45])(\d\d)(?=[\s\-#])(?! ?[ -]\d{3})"

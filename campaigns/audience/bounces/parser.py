@@ -331,9 +331,8 @@ def _find_first_text(parts: list[Message]) -> str:
             if part.get_content_type() == "text/html":
                 text = re.sub(r"<[^<>]{0,500}>", " ", text)
             return _cut_text(text)
-    raw: Any = (
-        parts[0].get_payload() if parts else ""
-    )  # a relay has changed the boundary: the parts cannot be told apart
+    # A relay may have changed the boundary: then the parts cannot be told apart.
+    raw: Any = parts[0].get_payload() if parts else ""
     return _cut_text(raw[: 4 * MOST_TEXT]) if isinstance(raw, str) else ""
 
 

@@ -17,9 +17,9 @@ from campaigns.engine import failpoints, ground_truth, ports
 from campaigns.engine.lifecycle import CALLED, CUT_SHORT, free_jobs, hold_jobs, move, move_statement
 from campaigns.engine.merging import FORGET_CLAIMS, IN_FLIGHT
 from campaigns.models import AnswerBatch, Claim, Job
-from campaigns.models.states import PARENTS, Status
+from campaigns.models.states import FINALISING, PARENTS, Status
 
-CALLING = (Status.SENDING, Status.SENT, Status.STOPPED)  # calls may be open
+CALLING = (Status.SENDING, *FINALISING)  # calls may be open
 OPEN = f"EXISTS (SELECT FROM {IN_FLIGHT})"  # of a job j
 ENDED = f"""
 SELECT first_message, first_message + size FROM campaigns_job j
@@ -169,7 +169,7 @@ def _abandoned_jobs(lease: timedelta) -> Q:
     """Match jobs whose lease has expired, and jobs with open calls but without a sender."""
     calls = Claim.objects.filter(job=OuterRef("pk"), fence=OuterRef("fence"))
     silent = Q(status__in=CALLING, heartbeat_at__lt=Now() - lease)
-    return silent | Q(Exists(calls), status__in=(Status.SENT, Status.STOPPED), heartbeat_at=None)
+    return silent | Q(Exists(calls), status__in=FINALISING, heartbeat_at=None)
 
 
 def merge_answers(older_than: timedelta) -> None:
@@ -286,7 +286,7 @@ def _renew_heartbeat(job: Job) -> bool:
 
 def jobs_to_finalise() -> list[int]:
     """Return unlocked jobs in SENT or STOPPED."""
-    return free_jobs(Job.objects.filter(status__in=(Status.SENT, Status.STOPPED)).values_list("pk", flat=True))
+    return free_jobs(Job.objects.filter(status__in=FINALISING).values_list("pk", flat=True))
 
 
 def parents_to_finish() -> list[int]:

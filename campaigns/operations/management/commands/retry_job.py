@@ -22,7 +22,7 @@ class Command(job_commands.Deciding):
     help = (
         "Sends refused and uncalled messages again, in the same job; resumes a stopped one. Leaves out accepted "
         "messages, doubts, and recipients who are unknown, said STOP or are suppressed. 3 means that the job is still "
-        "being sent or finalised. " + job_commands.CODES
+        "being sent or finalised; --wait awaits the latter. " + job_commands.CODES
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
