@@ -21,7 +21,8 @@ URGENT = {"MailhubLate", "MailhubPart", "MailhubHalted", "MailhubPromise", "Mail
 """Rules for which somebody gets up at night: mail stands still, or a promise is broken."""
 WITHOUT_ALARM = {
     "MailhubPart": ("PostgreSQL or Redis does not answer", "Restore it; nothing is lost meanwhile"),
-    "MailhubBeat": ("Beat has sent no task for two minutes", "Start beat; workers do its tasks meanwhile"),
+    "MailhubBeat": ("Beat has sent no task for two minutes, or never", "Start beat; workers do its tasks meanwhile"),
+    "MailhubAudit": ("No audit has ended for an hour", "Start beat and a hub worker; `audit` shows what takes long"),
     "MailhubHeld": (
         "Jobs are held by a paused vendor or credential, or a limit of 0: perhaps forgotten",
         "Resume it, or raise the limit: `list_jobs --status Paused`, `vendor resume`",

@@ -174,12 +174,15 @@ def _metrics_of_rows() -> Iterator[Metric]:
         "1: no call may start at any vendor; the admin's first page says why.",
         float(bool(guard.halt_reason())),
     )
-    if sent_at := probes.beat_sent_at():
-        yield GaugeMetricFamily("mailhub_beat_sent_timestamp_seconds", "Beat's last task.", sent_at)
-    if last := audit.read_last_audit():
+    # 0 where nothing ran yet: a missing series would keep its rule silent
+    about = "Beat's last task; 0: none."
+    yield GaugeMetricFamily("mailhub_beat_sent_timestamp_seconds", about, probes.beat_sent_at() or 0.0)
+    last = audit.read_last_audit()
+    if last:
         breaches = sum(not check.is_kept for check in last[1])
         yield GaugeMetricFamily("mailhub_audit_breaches", "Promises broken at beat's last audit.", breaches)
-        yield GaugeMetricFamily("mailhub_audit_timestamp_seconds", "Time of that audit.", last[0].timestamp())
+    about = "Time of that audit; 0: none."
+    yield GaugeMetricFamily("mailhub_audit_timestamp_seconds", about, last[0].timestamp() if last else 0.0)
 
 
 def _metrics_of_queues(by: _ByVendor, there: dict[int, VendorQueue]) -> Iterator[Metric]:

@@ -83,6 +83,18 @@ def test_each_rule_rings_by_its_metric_and_is_silent_before(tmp_path: Path) -> N
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+def test_what_beat_has_to_do_has_a_rule_that_rings_when_it_stops() -> None:
+    """Each metric that is the time of something is compared with the time by a rule, and is there from the start."""
+    times = {name for name in alerts.read_metrics() if name.endswith("_timestamp_seconds")}
+    compared = {
+        name
+        for rule in RULES
+        if rule.expression.startswith("time() - ")
+        for name in alerts.METRIC.findall(rule.expression)
+    }
+    assert times == compared
+
+
 @pytest.mark.slow("programs")
 @NO_PROMTOOL
 def test_a_rule_that_does_not_ring_would_be_seen(tmp_path: Path) -> None:
@@ -102,8 +114,8 @@ def make_cases(rule: dict[str, Any]) -> list[dict[str, Any]]:
     """One case in which it rings, after the time that it has to last, and one in which it does not."""
     metric = alerts.METRIC.findall(rule["expr"])[0]
     loud, calm = make_values(rule["expr"])
-    wait = rule.get("for", "0m")
-    minutes = {"s": 1, "m": int(wait[:-1]), "h": 60 * int(wait[:-1])}[wait[-1]] + 5
+    wait, (late,) = rule.get("for", "0m"), re.findall(r"^time\(\) - \w+ > (\d+)", rule["expr"]) or ["0"]
+    minutes = {"s": 1, "m": int(wait[:-1]), "h": 60 * int(wait[:-1])}[wait[-1]] + int(late) // 60 + 5
     ringing = {"exp_labels": {**rule["labels"], "vendor": "v"}, "exp_annotations": rule["annotations"]}
     made = []
     for values, expected in ((loud, [ringing]), (calm, [])):

@@ -10,9 +10,11 @@ from django.conf import settings
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from django_celery_beat.models import IntervalSchedule, PeriodicTask
 from prometheus_client.parser import text_string_to_metric_families
 
-from campaigns.models import Job, Session, Sponsor, Webhook, WebhookCall
+from campaigns.engine import audit
+from campaigns.models import Audited, Job, Session, Sponsor, Webhook, WebhookCall
 from mailhub.monitoring import metrics
 from tests import factories
 from tests.campaigns.rows import in_doubt, logged
@@ -229,6 +231,19 @@ def without_rows(server: Server) -> Series | None:
 def lost(server: Server) -> Series | None:
     found = scraped(server)
     return found if value(found, "up", part="redis") == 0 else None
+
+
+def test_a_beat_and_an_audit_that_never_ran_are_told_as_such_so_that_their_rules_can_ring() -> None:
+    PeriodicTask.objects.update(last_run_at=None)
+    Audited.objects.all().delete()
+    found = read()
+    assert value(found, "beat_sent_timestamp_seconds") == value(found, "audit_timestamp_seconds") == 0
+    now = timezone.now()
+    PeriodicTask.objects.create(name="a", task="a", interval=IntervalSchedule.objects.create(every=1), last_run_at=now)
+    audit.run_and_keep()
+    found = read()
+    assert (value(found, "beat_sent_timestamp_seconds") or 0) >= now.timestamp() - 1
+    assert (value(found, "audit_timestamp_seconds") or 0) >= now.timestamp() - 1
 
 
 def test_a_job_that_is_not_taken_is_late_after_five_seconds_and_a_fresh_one_is_not() -> None:
