@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import socket
+import time
 
 import psycopg
 import pytest
@@ -81,13 +82,16 @@ def test_what_the_event_loop_answers_itself_has_the_headers_of_a_site_behind_tls
 
 def test_500_bodies_500_heads_and_500_requests_that_do_not_come_hold_up_nobody_and_are_ended(both, connections):
     program = Program()
+    began = time.monotonic()
     bodies = begin(connections, both.web, log_in(both)) + begin(connections, both.api, messages(program, 60_000) + b"{")
     heads = [*begin(connections, both.web, b"GET / HTTP/1.1\r\nHost: l"), *begin(connections, both.web, b"")]
     heads += [*begin(connections, both.api, b"GET /api/ HTTP/1.1\r\n"), *begin(connections, both.api, b"")]
     (drips,) = begin(connections, both.api, messages(program, 5_000_000) + b"{", 1)
     slow = [*bodies, *heads, drips]
     others_are_served(both, program)
-    assert unanswered(slow) == len(slow), "all of them were open all the while"
+    answered_early = len(slow) - unanswered(slow)
+    # Where it took longer than their patience to begin them all and to serve the others, some may have been ended.
+    assert not answered_early or time.monotonic() - began > PATIENCE, "all of them were open all the while"
 
     def answered():
         with contextlib.suppress(OSError):
