@@ -37,19 +37,31 @@ def connect_to(url: str, seconds: float | None = None, **options: Any) -> Connec
     return Connection(celery_url(url), transport_options=options, **more)
 
 
-class TellingChannel(redis.Channel):
-    """A channel over the kind of connection that the URL asks for."""
+class _LastingWorker:
+    """Of a channel: a worker that gives up its connection goes on without it.
+
+    It tries to return the connection's messages over it. kombu has no address any more then, and its AttributeError
+    would end the worker.
+    """
+
+    connection: Any
 
     def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
         if self.connection is None or self.connection.client is None:
-            # A worker that gives up a connection tries to return its messages over it; kombu's error would end the
-            # worker.
             raise StoreRefuses("the connection to the broker is closed")
         params: dict[str, Any] = super()._connparams(asynchronous)  # type: ignore[misc]
+        return params
+
+
+class TellingChannel(_LastingWorker, redis.Channel):
+    """A channel over the kind of connection that the URL asks for."""
+
+    def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
+        params = super()._connparams(asynchronous)
         return params | {"connection_class": _telling_connection(params["connection_class"])}
 
 
-class TellingSentinelChannel(redis.SentinelChannel):
+class TellingSentinelChannel(_LastingWorker, redis.SentinelChannel):
     """A TellingChannel over Sentinels, whose pool brings a kind of connection of its own."""
 
     def _sentinel_managed_pool(self, asynchronous: bool = False) -> Any:
