@@ -333,6 +333,7 @@ class Followed:
     def note(self, context: SendContext) -> None:
         if self._newest is None or context.asked > self._newest.asked:
             self._newest = context
+            self.place.note_scope(context.scope)
 
 
 class Contexts:
@@ -349,7 +350,9 @@ class Contexts:
         """Yield the context of the job's stream, and refresh it until the block ends."""
         bulk_of = job.campaign.sponsor_id if job.campaign.is_bulk else None
         of = Read(job.lease, job.vendor_id, job.credential_id, bulk_of)
-        place = StreamSlice(self._slices, job.lease.job_id, job.vendor_id, job.campaign.sponsor_id, job.mail_class)
+        place = StreamSlice(
+            self._slices, job.lease.job_id, job.vendor_id, job.campaign.sponsor_id, job.mail_class, job.end - job.first
+        )
         one = Followed(self._rows, of, self._known, place, self._confirmations)
         self._followed.add(one)
         if self._reading is None:

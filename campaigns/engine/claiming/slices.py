@@ -7,6 +7,7 @@ given a portion of units. Once that is used up, both statements are made at once
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -18,23 +19,28 @@ from campaigns.engine.threads import wait_for_event
 from campaigns.engine.turns import charges, leavers
 from campaigns.engine.turns.leavers import Leaf, Portions, Waiter, choose_leavers
 from campaigns.engine.turns.order import VendorClasses
+from vendors.limits.values import AT_A_TIME, Limit, Scope
 
 log = logging.getLogger(__name__)
 ALIVE = 2.5  # heartbeats; a leaf without any for longer cannot give way
 BOUND_SECONDS = 3.0  # after a stream waited for permits, its vendor's streams are given portions
 KEPT_SECONDS = 5.0  # that a vendor which others wait for is looked at without a stream here
 SOON, IDLE_SHARE = 0.1, 10.0  # seconds between two looks at least, and as a multiple of what the last one took
+LOOK_PATIENCE = 0.2  # seconds that a stream waits for a look
 QUICK = 0.25  # seconds between looks where a limit binds: newcomers need not miss its next window
 
 
 class StreamSlice:
     """A stream's place at a vendor. gives_way: it ends its turn, and continues later.
 
-    portion: units until the next look; None: as many as there are permits. wake: called once it gives way, as the
-    stream may wait for permits until then. renewed: set after a look.
+    portion: units until the next look; None: as many as there are permits. is_new: it has work for a portion, a limit,
+    and no look yet that tells who else waits. wake: called once it gives way, as the stream may wait for permits until
+    then. renewed: set after a look.
     """
 
-    def __init__(self, slices: "Slices", job_id: int, vendor_id: int, sponsor_id: int, mail_class: int) -> None:
+    def __init__(
+        self, slices: "Slices", job_id: int, vendor_id: int, sponsor_id: int, mail_class: int, messages: int
+    ) -> None:
         self._slices, self.job_id, self.vendor_id, self.sponsor_id = slices, job_id, vendor_id, sponsor_id
         self.mail_class = mail_class
         self.began = self._counted_at = time.monotonic()
@@ -42,6 +48,24 @@ class StreamSlice:
         self.wake: Callable[[], None] = _sleep_on
         self.renewed = asyncio.Event()
         self.portion = slices.find_portion(self)
+        self.is_new = False
+        self._may_be_new = messages > leavers.LEAST_PORTION and settings.TURN_SECONDS > 0
+
+    def note_scope(self, scope: Scope) -> None:
+        """Note the limits of its vendor. With the first ones, ask for a look if there has been none lately."""
+        self._slices.note_limits(scope)
+        if self._may_be_new and scope.limits and self.portion is None:
+            self.is_new = not self._slices.was_seen(self.vendor_id)
+            if self.is_new:
+                self._slices.look_soon()
+            else:
+                self.portion = self._slices.find_portion(self, is_first=True)
+        self._may_be_new = False
+
+    async def wait_for_look(self) -> None:
+        """Wait until a look has told the next portion, for a moment at most."""
+        await wait_for_event(self.renewed, LOOK_PATIENCE)
+        self.is_new = False
 
     def charge_units(self, units: int) -> None:
         """Charge the sponsor for these units with the next statement."""
@@ -56,11 +80,16 @@ class StreamSlice:
     def is_spent(self) -> bool:
         return self.portion is not None and self.portion < 1
 
+    @property
+    def awaits_look(self) -> bool:
+        return self.is_new or self.is_spent
+
     def renew(self, gives_way: bool, had_portion: bool) -> None:
         """Update the slice with the result of a look. had_portion: its portion was used up by then."""
         self.gives_way = gives_way
         if self.portion is None or had_portion:
-            self.portion = self._slices.find_portion(self)
+            self.portion = self._slices.find_portion(self, self.is_new)
+        self.is_new = False
         if gives_way or not self.is_spent:
             self.renewed.set()
         if gives_way:
@@ -102,6 +131,8 @@ class Slices:
         self.given = charges.UnitsGiven()
         self.alone: frozenset[int] = frozenset()
         self.bound_at: dict[int, float] = {}
+        self._limits: dict[int, dict[int, _LimitsSeen]] = {}  # by vendor and credential
+        self._seen_at: dict[int, float] = {}  # by vendor, seconds of time.monotonic
         self._shared: dict[int, tuple[float, Portions]] = {}  # by vendor, with the time of its last stream here
         self._hurried = asyncio.Event()
         self._next_at = 0.0  # seconds of time.monotonic
@@ -122,9 +153,25 @@ class Slices:
         """Tell if a limit of the vendor binds its streams here."""
         return time.monotonic() - self.bound_at.get(vendor_id, -BOUND_SECONDS) < BOUND_SECONDS
 
-    def find_portion(self, place: StreamSlice) -> int | None:
-        """Return the portion of a stream by the last look at its vendor."""
-        is_shared = self.is_bound(place.vendor_id) and settings.TURN_SECONDS
+    def note_limits(self, scope: Scope) -> None:
+        """Note the limits of a credential and its vendor."""
+        seen = self._limits.setdefault(scope.vendor_id, {})
+        if scope.credential_id not in seen or seen[scope.credential_id].version != scope.limits_version:
+            most = (_most_units(scope.vendor_limits), _most_units(scope.credential_limits))
+            seen[scope.credential_id] = _LimitsSeen(scope.limits_version, *most)
+
+    def _most_units(self, vendor_id: int) -> float:
+        """Return the units that the limits of a vendor allow in ROUND_SECONDS, with those of its credentials here."""
+        seen = self._limits.get(vendor_id, {}).values()
+        return min([one.of_vendor for one in seen] + [sum(one.of_credential for one in seen) or math.inf])
+
+    def was_seen(self, vendor_id: int) -> bool:
+        """Tell if the last look at the vendor is so new that a stream need not wait for another one."""
+        return time.monotonic() - self._seen_at.get(vendor_id, -QUICK) < QUICK
+
+    def find_portion(self, place: StreamSlice, is_first: bool = False) -> int | None:
+        """Return the portion of a stream by the last look at its vendor. is_first: no limit need have bound yet."""
+        is_shared = (is_first or self.is_bound(place.vendor_id)) and settings.TURN_SECONDS
         shared = self._shared.get(place.vendor_id) if is_shared else None
         return shared[1].of(place.mail_class, place.sponsor_id) if shared else None
 
@@ -155,9 +202,11 @@ class Slices:
         kept = {vendor for vendor, (at, _) in self._shared.items() if vendor in here or now - at < KEPT_SECONDS}
         asked = kept | {one.vendor_id for one in there if one.may_give_way(now, seconds)} if seconds else set[int]()
         asked = {vendor for vendor in asked if self.is_bound(vendor)} if quick else asked
+        asked |= {one.vendor_id for one in there if one.is_new}
         spent = {one.job_id for one in there if one.is_spent and not quick}  # a quick look has charged nothing
         leaving = set[int]()
         seen = await read_vendors(self._rows, sorted(asked)) if asked else {}
+        self._seen_at |= dict.fromkeys(asked, now)
         self.alone = self.alone - asked | (asked - seen.keys())
         seen_at = {vendor: at for vendor, (at, _) in self._shared.items()}
         self._shared = {vendor: one for vendor, one in self._shared.items() if vendor not in asked and vendor in kept}
@@ -165,7 +214,7 @@ class Slices:
             leaves = [leaf._replace(is_spent=leaf.job in spent) for leaf in all_leaves]
             leaving |= choose_leavers(classes, waiters, leaves, idle, seconds, lower_most)
             at = now if vendor in here else seen_at[vendor]
-            self._shared[vendor] = at, Portions(classes, waiters, leaves)
+            self._shared[vendor] = at, Portions(classes, waiters, leaves, self._most_units(vendor))
         for one in there:
             if one.vendor_id in asked or not quick:
                 one.renew(one.job_id in leaving, one.job_id in spent)
@@ -179,6 +228,22 @@ class Slices:
             except Exception:
                 self.given.put_back(charged)
                 raise
+
+
+class _LimitsSeen(NamedTuple):
+    """Units that limits allow in ROUND_SECONDS. version: of the edit."""
+
+    version: int
+    of_vendor: float
+    of_credential: float
+
+
+def _most_units(limits: Iterable[Limit]) -> float:
+    """Return the units that these limits allow in ROUND_SECONDS, if their windows are empty."""
+    seconds = leavers.ROUND_SECONDS
+    return min(
+        (one.units * max(1.0, seconds / one.seconds) for one in limits if one.seconds > AT_A_TIME), default=math.inf
+    )
 
 
 def _sleep_on() -> None:

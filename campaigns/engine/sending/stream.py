@@ -41,7 +41,7 @@ from campaigns.engine.refusal_runs.run_rows import RunKey
 from campaigns.engine.sending import recording
 from campaigns.engine.sending.call_pool import CallPool
 from campaigns.engine.sending.recording import NO_DATABASE, CallResult, Recorder
-from campaigns.engine.threads import cut_off, wait_for_event
+from campaigns.engine.threads import cut_off
 from vendors import alarms, health
 from vendors.adapters.base import one_unit
 from vendors.condition import brake
@@ -288,8 +288,8 @@ class Stream:
             if self._cursor >= self._job.end:  # what waits may still be given back
                 await self._pool.wait_for_result(0.2)
                 return None
-            if self._followed.place.is_spent:
-                await wait_for_event(self._followed.place.renewed, 0.2)
+            if self._followed.place.awaits_look:
+                await self._followed.place.wait_for_look()
                 return None
             self._pool.claims_ahead = self._may_claim_ahead()
             await self._pool.wait_for_free()

@@ -1,5 +1,6 @@
 """Chooses the running leaves that give way to classes and sponsors that wait (campaigns/engine/claiming/slices.py)."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import ceil
@@ -157,11 +158,14 @@ class Portions:
     """The units that leaves of a vendor are given, by its last look, before they give way to sponsors behind theirs.
 
     A portion ends a quantum of virtual time after the sponsor's own one, or after the least of those that wait without
-    a leaf. In a quantum each sponsor that has work is given its share of ROUND_SECONDS.
+    a leaf. In a quantum each sponsor that has work is given its share of ROUND_SECONDS. most_units: that the vendor's
+    limits allow in ROUND_SECONDS. A rate may be higher, as a sponsor's first ones had the whole window.
     """
 
-    def __init__(self, classes: VendorClasses, waiters: Sequence[Waiter], leaves: Sequence[Leaf]) -> None:
-        self._classes = classes
+    def __init__(
+        self, classes: VendorClasses, waiters: Sequence[Waiter], leaves: Sequence[Leaf], most_units: float = math.inf
+    ) -> None:
+        self._classes, self._most_units = classes, most_units
         self._running = Counter((leaf.mail_class, leaf.sponsor) for leaf in leaves)
         both: Sequence[Leaf | Waiter] = [*leaves, *waiters]
         self._known = {(one.mail_class, one.sponsor): (one.weight, one.given) for one in both}
@@ -172,7 +176,9 @@ class Portions:
         weights = [weight for (of, _), (weight, _) in self._known.items() if of == mail_class]
         its = [leaf for leaf in leaves if leaf.mail_class == mail_class]
         seconds = max(ROUND_SECONDS, LEAST_PORTION_SECONDS * len(weights) / max(1, len(its)))
-        return max(seconds * sum(leaf.rate for leaf in its), LEAST_PORTION * len(weights)) / sum(weights)
+        most_rate = self._most_units / ROUND_SECONDS
+        rate = min(sum(leaf.rate for leaf in its), most_rate) or (most_rate if most_rate < math.inf else 0.0)
+        return max(seconds * rate, LEAST_PORTION * len(weights)) / sum(weights)
 
     def clock(self, mail_class: int) -> float:
         """Return the least virtual time of those that wait or run, but for newcomers. These start there."""
