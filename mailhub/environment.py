@@ -74,6 +74,17 @@ def choose_word(name: str, *choices: str) -> str:
     return word
 
 
+ON, OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
+
+
+def flag_setting(name: str) -> bool:
+    """Return whether a flag is set: charts and compose files write 1, true or True. Any other word is refused."""
+    word = text_setting(name).strip().lower()
+    if word not in ON + OFF:
+        raise ImproperlyConfigured(f"{name} is {text_setting(name)!r}: give it 1 or 0")
+    return word in ON
+
+
 def list_setting(name: str, default: str = "") -> list[str]:
     """Return a list, separated by commas."""
     return [word.strip() for word in text_setting(name, default).split(",") if word.strip()]

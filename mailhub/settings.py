@@ -42,12 +42,12 @@ WEBHOOK_PORTS = environment.port_numbers("WEBHOOK_PORTS")
 and caches."""
 DNS_SERVERS = environment.server_addresses("DNS_SERVERS", port=53)
 """Servers for `doctor`, as `192.0.2.1,192.0.2.2:5353`. Default: those of this machine."""
-STORES_MAY_LOSE = os.environ.get("STORES_MAY_LOSE", "") == "1"
+STORES_MAY_LOSE = environment.flag_setting("STORES_MAY_LOSE")
 """`1`, for tests: warns of unsafe PostgreSQL settings instead of refusing them."""
 
 MAILHUB_ROLE = environment.text_setting("MAILHUB_ROLE")
 """The process of the Procfile that `run` becomes and `alive` asks about, if they are given no name."""
-DEBUG = os.environ.get("DEBUG", "") == "1"
+DEBUG = environment.flag_setting("DEBUG")
 """`1`: Django's debug pages; never in production."""
 SECRET_KEY = os.environ.get("SECRET_KEY") or secret_key(MAILHUB_HOME)
 """Signs sessions and **encrypts the vendors' secrets**: equal on every machine; without it secrets must be entered
@@ -187,7 +187,7 @@ SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
-if os.environ.get("HTTPS") == "1":
+if environment.flag_setting("HTTPS"):
     SECURE_SSL_REDIRECT = SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = LANGUAGE_COOKIE_SECURE = True
     SECURE_HSTS_SECONDS = 365 * 24 * 3600
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")

@@ -147,6 +147,47 @@ def test_the_chart_makes_what_each_process_needs() -> None:
             assert ("readinessProbe" in container) == (container["name"] in ("web", "api"))
 
 
+def test_helm_waits_as_long_as_the_migration_may_take() -> None:
+    """Helm ends a hook after five minutes where it is told nothing, and calls what is going on a failed release."""
+    deadline, page = read_values()["migrate"]["deadlineSeconds"], (DEPLOY / "README.md").read_text()
+    commands = re.findall(r"^    (helm (?:install|upgrade) (?:.*\\\n)*.*)$", page, re.MULTILINE)
+    assert {one.split()[1] for one in commands} == {"install", "upgrade"}
+    for command in commands:
+        (minutes,) = re.findall(r"--timeout (\d+)m\b", command)
+        assert int(minutes) * 60 > deadline, command
+
+
+@pytest.mark.slow("programs")
+@pytest.mark.skipif(HELM is None, reason="no helm on this machine")
+def test_a_setting_that_yaml_takes_for_a_number_or_a_truth_is_text_as_it_was_written(tmp_path: Path) -> None:
+    """A ConfigMap and a variable hold text alone: kubectl refuses anything else, and 2e+09 is no number of bytes."""
+    given = {"WEB_THREADS": 8, "HTTPS": True, "A_SIZE": 2_000_000_000, "A_SHARE": 0.25, "A_DAY": "2026-12-01", "A_0": 0}
+    written = {
+        "WEB_THREADS": "8",
+        "HTTPS": "true",
+        "A_SIZE": "2000000000",
+        "A_SHARE": "0.25",
+        "A_DAY": "2026-12-01",
+        "A_0": "0",
+        "PUBLIC_URL": "https://mailhub.example.com",
+        "ALLOWED_HOSTS": "mailhub.example.com",
+    }
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump({"settings": given, "processes": {"web": {"settings": given}}}))
+    made = render_chart("1.29.0", "--values", str(file), "--set", "settings.A_FLAG=1000000")
+    (settings,) = (one["data"] for one in made if one["kind"] == "ConfigMap")
+    assert settings == written | {"A_FLAG": "1000000"}
+    (job,) = (one for one in made if one["kind"] == "Job")
+    assert read_variables(job) == settings
+    (web,) = (one for one in made if one["kind"] == "Deployment" and one["metadata"]["name"] == "m-web")
+    assert read_variables(web).items() >= {name: written[name] for name in given}.items()
+
+
+def read_variables(workload: dict[str, Any]) -> dict[str, Any]:
+    (container,) = workload["spec"]["template"]["spec"]["containers"]
+    return {one["name"]: one["value"] for one in container["env"]}
+
+
 @pytest.mark.slow("programs")
 @pytest.mark.skipif(HELM is None, reason="no helm on this machine")
 @pytest.mark.skipif(VALIDATE is None, reason="no kubernetes-validate on this machine")

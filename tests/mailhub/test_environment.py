@@ -36,6 +36,30 @@ def test_an_empty_variable_counts_as_absent_and_zero_where_it_means_never(monkey
 
 
 @pytest.mark.parametrize(
+    ("typed", "is_set"),
+    [
+        ("1", True),
+        ("true", True),
+        ("True", True),
+        ("on", True),
+        ("", False),
+        ("0", False),
+        ("false", False),
+        ("False", False),
+        ("no", False),
+    ],
+)
+def test_a_flag_is_what_charts_and_compose_files_make_of_it(monkeypatch, typed: str, is_set: bool) -> None:
+    monkeypatch.setenv("SETTING", typed)
+    assert environment.flag_setting("SETTING") is is_set
+
+
+def test_a_flag_that_is_neither_is_named_and_never_taken_for_off(monkeypatch) -> None:
+    said = error_of(monkeypatch, "enabled", environment.flag_setting)
+    assert said == "SETTING is 'enabled': give it 1 or 0"
+
+
+@pytest.mark.parametrize(
     "typed", ["mailhub", "postgre://u:verysecret@h/x", "mysql://u:verysecret@h/x", "postgres://h:x/"]
 )
 def test_what_is_no_postgresql_is_named_without_its_password(monkeypatch, typed: str) -> None:

@@ -47,3 +47,8 @@ volumes:
   - name: tmp
     emptyDir: {sizeLimit: {{ .Values.tmpSize }}}
 {{- end }}
+
+{{/* A setting as text: YAML's numbers are floats to Helm, which would write 2000000000 as 2e+09. */}}
+{{- define "mailhub.text" -}}
+{{- if and (kindIs "float64" .) (eq (floor .) .) }}{{ . | int64 | toString | quote }}{{ else }}{{ . | toString | quote }}{{ end }}
+{{- end }}
