@@ -462,6 +462,29 @@ def test_what_waits_is_added_to_the_calls_and_called_once() -> None:
     assert ahead.pool.calls_made == CONNECTIONS
 
 
+@pytest.mark.parametrize("slow_one", [Accepted("slow"), InDoubt("no reply")])
+def test_what_was_added_behind_a_slow_reply_goes_over_a_free_connection(
+    slow_one: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relay may take minutes for one mail. The one behind it is called once, before that reply has come."""
+    monkeypatch.setattr(call_pool, "ADDED_SECONDS", 0.0)
+
+    async def story(ahead: Ahead) -> None:
+        slow, *ahead.adapter.open = ahead.adapter.open
+        while len(ahead.stored) < CLAIMED - 1:
+            await ahead.adapter.answer(Accepted("v"))
+            await ahead.pool.wait_for_result(0.01)
+            await ahead.ask_once()
+        assert len(ahead.adapter.called) == CLAIMED
+        slow.set_result(slow_one)
+        while ahead.pool.in_flight:
+            await ahead.pool.wait_for_result(0.01)
+
+    ahead = run_ahead(sending(), story, adds=True)
+    assert len(set(ahead.adapter.called)) == len(ahead.stored) == CLAIMED and not ahead.waits_again
+    assert [outcome for _, outcome in ahead.stored if outcome != Accepted("v")] == [slow_one]
+
+
 @pytest.mark.parametrize("why", ["the job is stopped", "nobody confirms"])
 def test_what_was_added_to_a_call_does_not_begin_after_a_change(why: str) -> None:
     job = sending()

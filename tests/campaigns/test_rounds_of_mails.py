@@ -71,7 +71,7 @@ def test_mails_that_follow_others_are_sent_once_also_where_a_connection_ends_or_
     monkeypatch.setattr(stream, "UNBOUND_AFTER", 0.0)
     settings.CLAIM_AHEAD_SECONDS = 100.0
     keep, added = CallPool.keep_added, list[PermittedCall]()
-    monkeypatch.setattr(CallPool, "keep_added", lambda pool, call: added.append(call) or keep(pool, call))
+    monkeypatch.setattr(CallPool, "keep_added", lambda pool, call, to: added.append(call) or keep(pool, call, to))
     names = ["good\n" if n % 11 == 10 else "good" for n in range(MANY)]
     relayed = MisbehavingSmtp(pipelining=True)
     with relay(relayed) as port:

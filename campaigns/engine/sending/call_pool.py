@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 from django.conf import settings
 
@@ -52,6 +52,7 @@ LOOK_SECONDS = 0.02  # seconds between two looks whether a waiting call may star
 UNCONFIRMED_MOST = 0.5  # seconds without a confirmation after which what waits is given back: the database is slow
 AHEAD_MOST = 1_000  # messages of a job that are claimed and have no stored answer
 RUN_LEAST = 3  # refusals in a row that may be about us, from which on calls wait for those before to be stored
+ADDED_SECONDS = 0.5  # that an added call waits for the one before it while a connection is free
 ADDING_SECONDS = 0.5  # for which a call takes further letters: less than WIND_UP, which its deadline has left
 Refusal = NotSent | InDoubt
 SERVED = (Accepted, Refused)  # outcomes that show the vendor serves us
@@ -113,9 +114,17 @@ class OngoingCall:
 
     def _keep(self, number: int) -> bool:
         """Keep a letter, which cannot be given back then. Returns False if it was. Asked for one after the other."""
-        if number >= self._kept and self._pool.keep_added(self._calls[number]):
+        if number >= self._kept and self._pool.keep_added(self._calls[number], self._calls):
             self._kept = number + 1
         return number < self._kept
+
+
+class AddedCall(NamedTuple):
+    """A call added to these others at a time, in seconds of time.monotonic, and not begun."""
+
+    call: PermittedCall
+    to: list[PermittedCall]
+    at: float
 
 
 class ObservedCalls:
@@ -178,7 +187,7 @@ class CallPool:
         self._files = ports.letters.files_of(job.campaign, cache) if cache else None
         self._deadlines = Deadlines(job.adapter.deadline)
         self._waiting: deque[PermittedCall] = deque()
-        self._added: dict[int, PermittedCall] = {}  # by message: to calls under way, and not begun
+        self._added: dict[int, AddedCall] = {}  # by message
         self._callers = 0  # tasks, one for each connection in use
         self._group: asyncio.TaskGroup | None = None
         self._took = self._storing = 0.0  # moving averages in seconds: of a call, and of storing answers
@@ -283,7 +292,7 @@ class CallPool:
     @property
     def waiting(self) -> Sequence[PermittedCall]:
         """The calls that have not begun."""
-        return [*self._added.values(), *self._waiting]
+        return [*(one.call for one in self._added.values()), *self._waiting]
 
     @property
     def has_enough(self) -> bool:
@@ -296,6 +305,17 @@ class CallPool:
         if (now := read_ticks()) < self._confirmed_until:
             self._gives_up = now + UNCONFIRMED_MOST
         self._confirmed.set()
+        if self._added and self._group is not None and self._callers < self._job.adapter.concurrency:
+            self._take_back_added(self._group)
+
+    def _take_back_added(self, group: asyncio.TaskGroup) -> None:
+        """Let calls that wait behind a slow reply go over the connections that are free by now."""
+        before = time.monotonic() - ADDED_SECONDS
+        slow = [one.call for one in self._added.values() if one.at <= before]
+        for call in slow:
+            del self._added[call.message.id]
+        self._waiting.extendleft(reversed(slow))
+        self._call_those_that_wait(group)
 
     def give_back_calls(self, *, but: Mapping[int, str] | None = None) -> None:
         """Let the messages of the calls that have not begun wait again.
@@ -310,8 +330,8 @@ class CallPool:
                 self._finish_call(call, SuppressedRecipient(reason), called=False)
             else:
                 kept.append(call)
-        added = self._added.keys()
-        self._added = {call.message.id: call for call in kept if call.message.id in added}
+        left = {call.message.id for call in kept}
+        added, self._added = self._added, {number: one for number, one in self._added.items() if number in left}
         self._waiting.clear()
         self._waiting.extend(call for call in kept if call.message.id not in added)
         self._confirmed.set()
@@ -510,16 +530,20 @@ class CallPool:
             call = self._waiting.popleft()
             if self._may_be_called(letter, call, time.monotonic()):
                 to.append(call)
-                self._added[call.message.id] = call
+                self._added[call.message.id] = AddedCall(call, to, time.monotonic())
                 if not self._ahead:  # it had a free connection, and waits for its turn over another one now
                     self._ahead = True
                     self._watch_calls()
                 return letter
         return None
 
-    def keep_added(self, call: PermittedCall) -> bool:
-        """Keep an added call: it is not given back any more. Returns False if it was."""
-        return self._added.pop(call.message.id, None) is not None
+    def keep_added(self, call: PermittedCall, to: list[PermittedCall]) -> bool:
+        """Keep a call added to these: it is not given back any more. Returns False if it was, or has another place."""
+        added = self._added.get(call.message.id)
+        if added is None or added.to is not to:
+            return False
+        del self._added[call.message.id]
+        return True
 
     def may_begin(self, call: PermittedCall) -> bool:
         """Tell whether an added call may begin now."""
