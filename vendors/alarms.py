@@ -596,6 +596,13 @@ BEAT_WAITS = Alarm(
     "Mend PostgreSQL",
 )
 
+BEAT_SENDS_NOTHING = Alarm(
+    WARNING,
+    "beat cannot reach the broker: %s",
+    "The broker is away. Workers run what is late; beat sends each task again when it is due the next time",
+    "Restore it",
+)
+
 MOVED_WITHOUT_MAIL = Alarm(
     WARNING,
     "%s; nothing waits, so nothing is asked",
