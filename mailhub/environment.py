@@ -8,6 +8,7 @@ import math
 import os
 import re
 import secrets
+from contextlib import suppress
 from datetime import timedelta
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -27,18 +28,26 @@ def secret_key(home: Path) -> str:
     """Return the key in home/secret_key, readable only by its owner; created if missing, also by concurrent calls."""
     path = home / "secret_key"
     try:
-        return path.read_text()
-    except FileNotFoundError:
+        with suppress(FileNotFoundError):
+            return path.read_text()
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = home / f".secret_key.{os.getpid()}.{secrets.token_hex(4)}"
-    draft.touch(mode=0o600)
-    draft.write_text(secrets.token_urlsafe(50))
+        return _make_secret_key(path)
+    except OSError as why:  # read-only, full, of another user, below a file
+        raise ImproperlyConfigured(
+            f"{path} cannot be read or made ({why.strerror or why}): set SECRET_KEY, or MAILHUB_HOME to a folder of "
+            "yours with free space"
+        ) from why
+
+
+def _make_secret_key(path: Path) -> str:
+    draft = path.with_name(f".secret_key.{os.getpid()}.{secrets.token_hex(4)}")
     try:
-        os.link(draft, path)  # the first link counts; the others read it
-    except FileExistsError:
-        pass
+        draft.touch(mode=0o600)
+        draft.write_text(secrets.token_urlsafe(50))
+        with suppress(FileExistsError):
+            os.link(draft, path)  # the first link counts; the others read it
     finally:
-        draft.unlink()
+        draft.unlink(missing_ok=True)
     return path.read_text()
 
 

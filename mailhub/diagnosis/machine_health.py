@@ -50,8 +50,13 @@ def judge_space(place: str, free: int, total: int) -> HealthVerdict:
 
 
 def look_at_disks() -> Iterator[HealthVerdict]:
-    """Check the space of the home, of temporary files, and of PostgreSQL's data if they are on this machine."""
+    """Check the space of the home and of temporary files, and that they may be written."""
     for place in dict.fromkeys([_nearest_existing(settings.MAILHUB_HOME), Path(tempfile.gettempdir())]):
+        if not os.access(place, os.W_OK | os.X_OK):
+            yield warning_of(
+                f"{place} cannot be written",
+                "Give this user the folder, or set MAILHUB_HOME or TMPDIR to another one",
+            )
         usage = shutil.disk_usage(place)
         yield judge_space(str(place), usage.free, usage.total)
 
