@@ -10,6 +10,7 @@ from enum import IntEnum
 
 from vendors.causes import AnswerCause
 from vendors.causes.consequences import AnswerProof, follows_from
+from vendors.causes.reading import names_nobody
 from vendors.causes.scopes import is_about_us
 
 
@@ -86,9 +87,11 @@ def judge_gone(text: str, *, basic: str = "", detail: str = "") -> Gone:
         return Gone.CLOSED if otherwise else Gone.UNKNOWN
     if detail in _CLOSED:
         return Gone.CLOSED
-    if detail in _LITTLE_SAID and basic in _OF_MAILBOX and not otherwise and _NO_SUCH.search(said):
+    foreign = names_nobody(said)
+    little = detail in _LITTLE_SAID and basic in _OF_MAILBOX and not otherwise
+    if little and (_NO_SUCH.search(said) or (foreign and basic)):  # of a service a foreign "user" may be our login
         return Gone.UNKNOWN
-    return Gone.CLOSED if detail in VAGUE and _NOBODY.search(said) else Gone.UNSAID
+    return Gone.CLOSED if detail in VAGUE and (foreign or _NOBODY.search(said)) else Gone.UNSAID
 
 
 def names_unknown_code(enhanced: str) -> bool:

@@ -48,6 +48,10 @@ BLAMED = {
     "content": "content", "file": "content", "header": "content", "server": "vendor", "remote": "vendor",
 }  # fmt: skip
 """The cause of a subject of which nothing is said that is known. Nothing blames the recipient without a word."""
+NOBODY = frozenset({"recipient", "mailbox", "user", "address"})
+OTHERS = frozenset(BLAMED) - {"account"}
+NOT_GONE = frozenset({"exceeded", "unavailable", "busy", "timeout", "too_big", "many", "later"})
+"""States of a mailbox that exists."""
 PALE = frozenset({"message", "email"})
 """Subjects that any answer may name, so the next one counts if nothing is known of them."""
 NEUTRAL = frozenset({"message", "email", "sending", "service", "query"})
@@ -77,6 +81,22 @@ def read_subject(text: str, *, is_service: bool) -> str:
             elif (weak, cause) != REJECTED_SENDER:
                 return cause
     return weak
+
+
+def names_nobody(text: str) -> bool:
+    """Tell whether a mail server says in another language than English that a mailbox or its user does not exist.
+
+    Never if the text names a sender, an IP address or a server, too: it may be theirs that is not known.
+    """
+    if _LEAVE.search(text):
+        return False
+    table, found = _subject_table(), set[str]()
+    for clause in _split_clauses(text[:READ_MAX]):
+        subjects = {one.lastgroup or "" for one in table.subjects.finditer(clause)}
+        if subjects & OTHERS:
+            return False
+        found |= {state.lastgroup or "" for state in table.states.finditer(clause)} if subjects & NOBODY else set()
+    return "nonexistent" in found and not found & NOT_GONE
 
 
 def read_subject_alone(text: str) -> str:
