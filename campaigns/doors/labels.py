@@ -67,12 +67,13 @@ def label_of_message(row: Message, *, in_flight: bool = False, stopped: bool = F
     return STOPPED if stopped else WAITING
 
 
-def label_of_sum(sums: Progress) -> str:
-    """Return the label of a job, or of a campaign with all its jobs."""
+def label_of_sum(sums: Progress, *, stands: bool = False) -> str:
+    """Return the label of a job, or of a campaign with all its jobs. stands: no new call is made meanwhile."""
     if not sums.size:
         return WAITING
     if sums.moving and sums.open_messages:
-        return PAUSED if sums.paused else SENDING if sums.begun else WAITING
+        is_sent_now = sums.begun and (sums.in_flight or not stands)
+        return PAUSED if sums.paused else SENDING if is_sent_now else WAITING
     if sums.in_doubt:
         return ATTENTION
     if sums.open_messages:

@@ -22,6 +22,7 @@ from campaigns.models import Approval, Campaign, Job, Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
 from campaigns.operations import pausing
 from campaigns.reporting import campaign_names
+from campaigns.reporting.forecast import campaign_states
 from vendors.history import Actor
 from vendors.listing import OwnLookups, badge, choice_column, clamp_name
 from vendors.ownership import ALL_SPONSORS
@@ -67,9 +68,9 @@ class CampaignList(ChangeList):
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         rows = list(self.result_list)
-        sums = progress.progress_of_campaigns([campaign.pk for campaign in rows])
+        states = campaign_states.states_of_campaigns([campaign.pk for campaign in rows])
         for campaign in rows:
-            campaign.sums = sums[campaign.pk]
+            campaign.state = states[campaign.pk]
         self.result_list = rows
 
 
@@ -157,11 +158,11 @@ class CampaignAdmin(Scoped):
 
     @admin.display(description=gettext_lazy("state"))
     def badge(self, campaign: Any) -> SafeString:
-        if not hasattr(campaign, "sums"):  # on the campaign's own page
-            campaign.sums = progress.progress_of_campaigns([campaign.pk])[campaign.pk]
-        word = labels.label_of_sum(campaign.sums)
+        if not hasattr(campaign, "state"):  # on the campaign's own page
+            campaign.state = campaign_states.states_of_campaigns([campaign.pk])[campaign.pk]
+        word = campaign.state.label
         shown = badge(word, labels.LOOKS.get(word, "idle"))
-        reported = labels.format_reported(campaign.sums).removeprefix(", ")
+        reported = labels.format_reported(campaign.state.sums).removeprefix(", ")
         return format_html('{} <small class="muted">{}</small>', shown, reported) if reported else shown
 
     @admin.display(description=gettext_lazy("cost"))

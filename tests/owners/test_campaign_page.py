@@ -1,11 +1,14 @@
 """The page of one campaign: how it stands, why messages failed, its recipients, and decisions about it."""
 
+import json
 import re
 from html import unescape
+from io import StringIO
 
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission
+from django.core.management import call_command
 from django.db.models import Q
 from django.utils import timezone
 
@@ -77,15 +80,23 @@ def test_it_says_to_which_provider_its_mail_waits_for_an_operator(client, waitin
     assert "gmail" not in text(client, f"/campaigns/{waiting.pk}/")
 
 
-def test_what_was_begun_and_cannot_go_on_is_not_said_to_be_sent(client, waiting):
+def test_what_was_begun_and_cannot_go_on_is_not_said_to_be_sent(client, admin_client, waiting):
     job = Job.objects.get(campaign=waiting)
     Message.objects.filter(pk=job.first_message).update(dequeued_at=timezone.now(), **accepted())
     recount(job)
     path = f"/campaigns/{waiting.pk}/"
     why = "Part of it has been sent. Nothing is sent at the moment. Nobody takes it at present: an operator"
     assert f"Waiting {why}" in text(client, path) and why in text(client, f"{path}report/")
+    lists = "/admin/campaigns/job/", "/admin/campaigns/campaign/"
+    for page in lists:
+        shown = admin_client.get(page).content.decode()
+        assert ">Waiting<" in shown and "badge going" not in shown, page
+    said = StringIO()
+    call_command("list_jobs", "--json", stdout=said)
+    assert json.loads(said.getvalue().splitlines()[0])["in_words"] == "Waiting"
     factories.at_work(waiting.credential.vendor)
     assert "Sending It is being sent." in text(client, path)
+    assert all("badge going" in admin_client.get(page).content.decode() for page in lists)
 
 
 def test_doubts_are_neither_sent_nor_failed(client, waiting):

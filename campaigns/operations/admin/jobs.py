@@ -119,7 +119,7 @@ def add_progress(rows: list[Any], *, recent: bool = False) -> list[Any]:
     forecasts = eta.forecast_jobs(rows, sums, now, recent=recent)
     for job in rows:
         job.sums, job.forecast = sums[job.pk], forecasts[job.pk]
-        job.word = labels.label_of_sum(job.sums)
+        job.word = labels.label_of_sum(job.sums, stands=job.forecast.stands)
         job.next, job.ends, job.remedy = job.forecast.next, job.forecast.ends, job.forecast.remedy
         job.later = "; ".join(filter(None, (job.ends, job.forecast.stays)))
         job.verbs = [NAMES_OF_VERBS[verb] for verb in verbs.offered_verbs(job, job.sums)]

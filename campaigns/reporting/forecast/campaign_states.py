@@ -48,7 +48,7 @@ class CampaignState:
     @property
     def label(self) -> str:
         """The label of its sums, but that nothing is *Sending* while it waits."""
-        return labels.WAITING if self.has_stopped_short else labels.label_of_sum(self.sums)
+        return labels.label_of_sum(self.sums, stands=self.is_at_rest)
 
     @property
     def has_stopped_short(self) -> bool:

@@ -238,9 +238,10 @@ def show_parts(request: HttpRequest, campaign_id: int) -> HttpResponse:
     mine = Job.objects.filter(parent__isnull=False, parent__campaign=campaign).order_by("first_message")
     shown: list[Any] = list(mine.select_related("vendor").defer("vendor__settings")[: MOST_PARTS + 1])
     sums = progress.progress_of_jobs(shown[:MOST_PARTS])
+    stands = campaign_states.states_of_campaigns([campaign.pk])[campaign.pk].is_at_rest
     for number, part in enumerate(shown[:MOST_PARTS], start=1):
         part.number, part.sums = number, sums[part.pk]
-        part.word = labels.label_of_sum(part.sums)
+        part.word = labels.label_of_sum(part.sums, stands=stands)
         part.first, part.last = part.first_message - campaign.first_message + 1, part.end - campaign.first_message
     more = len(shown) > MOST_PARTS
     context = {"campaign": campaign, "parts": shown[:MOST_PARTS], "more": more, "most": MOST_PARTS}

@@ -84,7 +84,7 @@ def _facts_of_job(job: Job, sums: progress.Progress, forecast: eta.JobForecast) 
         "vendor": job.vendor.slug,
         "class": MailClass(job.mail_class).word,
         "status": job.status,
-        "in_words": labels.label_of_sum(sums),
+        "in_words": labels.label_of_sum(sums, stands=forecast.stands),
         "size": job.size,
         "revision": job.revision,
         **{name: getattr(sums, name) for name in (*NUMBERS, *REPORTED, "units")},
