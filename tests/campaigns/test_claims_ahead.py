@@ -103,6 +103,7 @@ def run_ahead(
     story: Callable[[Ahead], Coroutine[Any, Any, None]],
     suppressed: str = "",
     adds: bool = False,
+    by: AnsweredByTest | None = None,
 ) -> Ahead:
     """Claim ahead for this job and go on with the story. Nobody confirms but the story. adds: as AddsLetters."""
     lease = Lease(job.pk, job.fence)
@@ -113,7 +114,7 @@ def run_ahead(
         [seen] = await contexts.read_contexts(rows, [contexts.Read(lease, job.vendor_id, job.credential_id)])
         shared = SharedRows(2)
         confirmations = Confirmations(shared)
-        adapter = AddsLetters() if adds else AnsweredByTest()
+        adapter = by or (AddsLetters() if adds else AnsweredByTest())
         leased: Any = SimpleNamespace(
             adapter=adapter, letter=lambda m: Letter(m.reference, m.recipient, "", ""), lease=lease,
             vendor_id=job.vendor_id,
@@ -517,6 +518,33 @@ def test_a_recipient_suppressed_after_its_letter_was_added_to_a_call_is_not_call
 
     ahead = run_ahead(job, story, suppressed=added, adds=True)
     assert added not in ahead.adapter.called and len(ahead.adapter.called) == CLAIMED - 1
+
+
+class InBatches(AnsweredByTest):
+    capabilities = Capabilities(batch_max=CLAIMED // CONNECTIONS)
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_a_batch_that_is_too_large_for_a_call_goes_on_only_if_nothing_changed(
+    is_stopped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its later calls begin when the vendor has answered the first one, perhaps a minute after their claim."""
+    monkeypatch.setattr("campaigns.engine.claiming.letters.CALL_SIZE", -1)  # each letter needs a call of its own
+    job = sending()
+
+    async def story(ahead: Ahead) -> None:
+        ahead.pool._confirmed_until = 0.0
+        if is_stopped:
+            await asyncio.to_thread(in_a_thread, lambda: CHANGES["the job is stopped"](job))
+        while ahead.pool.in_flight:
+            await ahead.ask_once()
+            await ahead.adapter.answer(Accepted("v"))
+            await ahead.pool.wait_for_result(0.01)
+
+    ahead = run_ahead(job, story, by=InBatches())
+    called = CONNECTIONS if is_stopped else CLAIMED
+    assert len(ahead.adapter.called) == len(set(ahead.adapter.called)) == called
+    assert ahead.waits_again == CLAIMED - called
 
 
 def take_out(pool: CallPool) -> list[PermittedCall]:

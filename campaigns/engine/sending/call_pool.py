@@ -189,6 +189,7 @@ class CallPool:
         self._waiting: deque[PermittedCall] = deque()
         self._added: dict[int, AddedCall] = {}  # by message
         self._callers = 0  # tasks, one for each connection in use
+        self._fit = job.adapter.capabilities.batch_max  # letters that fit into a call by their size, by the last ones
         self._group: asyncio.TaskGroup | None = None
         self._took = self._storing = 0.0  # moving averages in seconds: of a call, and of storing answers
         self._answers: list[CallResult] = []
@@ -446,9 +447,11 @@ class CallPool:
                 call = waiting.popleft()
                 await self._call_vendor((call,), [call.letter or self._job.letter(call.message)])
             else:
-                batch = [waiting.popleft() for _ in range(min(most, len(waiting)))]
-                for together in split_by_size(list(zip(batch, await self._make_letters(batch), strict=True))):
-                    await self._call_vendor(*zip(*together, strict=True))
+                batch = [waiting.popleft() for _ in range(min(self._fit, len(waiting)))]
+                together, *later = split_by_size(list(zip(batch, await self._make_letters(batch), strict=True)))
+                self._fit = len(together) if later else min(most, 2 * self._fit)
+                self._let_wait_again([call for part in later for call, _ in part])
+                await self._call_vendor(*zip(*together, strict=True))
             self._busy -= 1
             if not self._busy:
                 self._all_answered.set()
@@ -490,10 +493,15 @@ class CallPool:
         if ongoing is None:
             self.take_answers(called, outcomes, now)
             return
-        if uncalled := ongoing.take_uncalled():  # such as those whose confirmation came late: they wait again
-            self._waiting.extendleft(reversed(uncalled))
-            self._ahead = True
+        self._let_wait_again(ongoing.take_uncalled())  # such as those whose confirmation came late
         self.take_answers(called[ongoing.answers :], outcomes[ongoing.answers : len(called)], ongoing.since)
+
+    def _let_wait_again(self, calls: Sequence[PermittedCall]) -> None:
+        """Let calls that were taken start before all others, once they are confirmed."""
+        if calls:
+            self._waiting.extendleft(reversed(calls))
+            self._ahead = True
+            self._watch_calls()
 
     def _may_be_called(self, letter: Letter | Outcome, call: PermittedCall, now: float) -> TypeGuard[Letter]:
         """Tell whether the call may start now; record why it may not."""
