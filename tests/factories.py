@@ -14,6 +14,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import F
 from django.utils import timezone
+from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
 from campaigns.models import Campaign, Claim, Entitlement, Job, Message, Sponsor
 from campaigns.models.jobs import new_uuids
@@ -148,6 +149,14 @@ def condition(login: Credential, failing: timedelta | None = None, tries: int = 
     of = {"destination": where, "last_answer": fields.pop("answer", ""), "failing_since": None, "tries": 0}
     kept = {**of, **bad, **fields}
     return VendorCondition.objects.update_or_create(credential=login, receiver="", defaults=kept)[0]
+
+
+def beat_sends() -> None:
+    """Beat has sent a task just now."""
+    every, _ = IntervalSchedule.objects.get_or_create(every=10, period="seconds")
+    PeriodicTask.objects.update_or_create(
+        name="a", defaults={"task": "a", "interval": every, "last_run_at": timezone.now()}
+    )
 
 
 def campaign_with_job(

@@ -54,7 +54,7 @@ def probe_database() -> Found:
         return {
             "database": "",
             "migrations": unfit or "",
-            "beat": _beat_fault(),
+            "beat": find_beat_fault(),
             "calls": "" if unfit else _forbidden_calls_reason(),
         }
     finally:
@@ -126,8 +126,11 @@ def _clock_text(at: datetime) -> str:
     return f"{timezone.localtime(at):%H:%M:%S %Z}"
 
 
-def _beat_fault() -> str:
-    """Check beat by PostgreSQL's clock. A row in the future is a fault, because beat may send nothing until then."""
+def find_beat_fault() -> str:
+    """Return what is wrong with beat by PostgreSQL's clock, or empty.
+
+    A row in the future is a fault, because beat may send nothing until then.
+    """
     most = max(SILENT, 3 * settings.SWEEP_SECONDS)
     with connection.cursor() as cursor:
         cursor.execute(SILENCE)

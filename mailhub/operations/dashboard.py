@@ -5,7 +5,7 @@ second.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -84,6 +84,7 @@ def restart_sentences() -> list[str]:
         return []
 
 
+SHORT_WAIT = timedelta(minutes=1)  # vendors ask for shorter ones all day
 COUNTED = 10_000
 MOST_DOUBTS = 1_000  # of all vendors, counted by vendor
 MOST_RUNNING = 200  # jobs on the map of mailcasters
@@ -305,7 +306,7 @@ def read_dashboard(
             *streams.late_alarms(found, seen),
             *map(show, deferrals.lasting_waits([row.vendor.pk for row in rows if row.receivers.total])),
         ],
-        failing=_failing_sentences(rows),
+        failing=failing_vendors(rows),
     )
 
 
@@ -340,12 +341,29 @@ def _complaint_sentences(sponsors: Sponsors) -> list[str]:
     return [*paused, *near]
 
 
-def failing_vendors() -> list[str]:
+def failing_vendors(rows: list[VendorRow]) -> list[str]:
     """Return a sentence for each vendor that fails while messages wait for it."""
-    return _failing_sentences(read_dashboard().vendors)
+    return _waiting_sentences(row for row in rows if row.condition.kind is ConditionKind.FAILING)
 
 
-def _failing_sentences(rows: list[VendorRow]) -> list[str]:
+def uncalled_vendors(rows: list[VendorRow], now: datetime) -> list[str]:
+    """Return a sentence for each vendor with messages if none of these vendors may be called for a while, or []."""
+    awaited = [row for row in rows if row.waiting]
+    if any(_is_called_soon(row, now) for row in awaited):
+        return []
+    return _waiting_sentences(awaited)
+
+
+def _is_called_soon(row: VendorRow, now: datetime) -> bool:
+    if row.queue and row.queue.shut:
+        return False
+    until = row.condition.until
+    return row.condition.kind not in (ConditionKind.SILENT, ConditionKind.SHUT) or (
+        row.condition.kind is ConditionKind.SHUT and until is not None and until <= now + SHORT_WAIT
+    )
+
+
+def _waiting_sentences(rows: Iterable[VendorRow]) -> list[str]:
     return [
         ngettext(
             "vendor %(vendor)s: %(count)s message waits: %(why)s",
@@ -354,7 +372,7 @@ def _failing_sentences(rows: list[VendorRow]) -> list[str]:
         )
         % {"vendor": row.vendor.slug, "count": labels.format_number(row.waiting), "why": row.state}
         for row in rows
-        if row.condition.kind is ConditionKind.FAILING and row.waiting
+        if row.waiting
     ]
 
 

@@ -197,6 +197,7 @@ def test_the_alarm_comes_when_nobody_takes_a_letter_and_goes_when_a_worker_does(
     vendor = factories.vendor(casters=["small-only"], settings=url, limits_since=an_hour_ago())
     soon = timezone.now() + HOUR
     job = factories.campaign_with_job(1, of=factories.credential(vendor), status="DISPATCHED", status_at=soon)
+    factories.beat_sends()
     call_command("status", "--check")
     assert capsys.readouterr().out == ""
     Job.objects.filter(pk=job.pk).update(status_at=an_hour_ago())  # nobody has taken it
@@ -211,4 +212,5 @@ def test_the_alarm_comes_when_nobody_takes_a_letter_and_goes_when_a_worker_does(
         notify_vendors([vendor.pk])
         running.until(lambda: Job.objects.get(pk=job.pk).heartbeat_at)
         running.until(lambda: not of(vendor).late)
+    factories.beat_sends()
     call_command("status", "--check")

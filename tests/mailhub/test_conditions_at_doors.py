@@ -17,6 +17,7 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
+from django_celery_beat.models import PeriodicTask
 
 from campaigns.models import Job, Message, Sponsor, Store
 from mailhub.monitoring import metrics
@@ -289,6 +290,64 @@ def test_check_finds_a_vendor_that_fails_while_mail_waits(job: Job, admin_client
     assert f"vendor good: 30 messages wait: failing since {past}: 29 tries" in out.getvalue()
     page = text(admin_client, "/admin/operations/pulse/")
     assert "1 in trouble" in page and page.count(REFUSED) == 1, "the vendor's line says it, and nothing else"
+
+
+@pytest.fixture
+def beat() -> None:
+    factories.beat_sends()
+
+
+def check_of_status() -> tuple[str, str]:
+    """What it shows, and the sentence with which it ends; "" if all is well."""
+    out = io.StringIO()
+    try:
+        call_command("status", check=True, stdout=out)
+    except CommandError as fault:
+        return out.getvalue(), str(fault)
+    return out.getvalue(), ""
+
+
+def _silent(login: Credential) -> None:
+    Credential.objects.filter(pk=login.pk).update(rate_limited_until=timezone.now() + HOUR)
+
+
+def _vendor_paused(login: Credential) -> None:
+    Vendor.objects.filter(pk=login.vendor_id).update(paused=True, paused_reason="a try")
+
+
+@pytest.mark.usefixtures("beat")
+@pytest.mark.parametrize("stopping", [_paused, _waits, _silent, _vendor_paused])
+def test_check_fails_while_no_vendor_that_has_mail_may_be_called(
+    job: Job, stopping: Callable[[Credential], None]
+) -> None:
+    assert check_of_status() == ("", "")
+    stopping(job.credential)
+    shown, fault = check_of_status()
+    assert fault == "nothing may be called, and mail waits"
+    assert shown.startswith("vendor good: 30 messages wait: "), shown
+    other = factories.at_work(factories.vendor("another"))
+    assert check_of_status()[1] == fault, "one without mail changes nothing"
+    factories.campaign_with_job(1, of=factories.credential(other), status="DISPATCHED")
+    assert check_of_status() == ("", ""), "mail goes out over another"
+
+
+@pytest.mark.usefixtures("beat")
+def test_a_short_wait_that_a_vendor_asks_for_is_no_fault(job: Job) -> None:
+    soon = timezone.now() + timedelta(seconds=30)
+    Credential.objects.filter(pk=job.credential_id).update(retry_after_until=soon, asked_wait=30.0)
+    assert check_of_status() == ("", "")
+
+
+def test_check_fails_while_beat_sends_nothing(job: Job) -> None:
+    assert check_of_status() == ("beat has not sent anything yet\n", "beat sends nothing")
+    Job.objects.filter(pk=job.pk).delete()
+    assert check_of_status() == ("", ""), "an installation that has not begun"
+    factories.beat_sends()
+    PeriodicTask.objects.update(last_run_at=timezone.now() - HOUR)
+    shown, fault = check_of_status()
+    assert fault == "beat sends nothing" and shown.startswith("beat has sent nothing for 3")
+    factories.beat_sends()
+    assert check_of_status() == ("", "")
 
 
 def test_an_operator_releases_or_holds_the_brake_on_a_page(job: Job, admin_client: Client) -> None:

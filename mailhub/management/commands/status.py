@@ -54,9 +54,10 @@ class Command(BaseCommand):
         how.add_argument(
             "--check",
             action="store_true",
-            help="only what is wrong: jobs that no sender begins, vendors that fail while mail waits, "
-            "receiving domains that accept nothing for hours, errors of `doctor` that are quickly found, such as a "
-            "constraint that refuses messages, processes of another version or adapter, a wrong clock",
+            help="only what is wrong: jobs that no sender begins, vendors that fail or may not be called while mail "
+            "waits, a silent beat, receiving domains that accept nothing for hours, errors of `doctor` that are "
+            "quickly found, such as a constraint that refuses messages, processes of another version or adapter, a "
+            "wrong clock",
         )
         how.add_argument("--json", action="store_true", help="one object a vendor")
 
@@ -89,12 +90,15 @@ class Command(BaseCommand):
             raise CommandError(alarms.NOTHING_CALLED.text % _describe_halt(halt))
         away = probes.refusing_sentences()
         late = streams.late_alarms(streams.streams_of_vendors())
-        failing = [] if away else dashboard.failing_vendors()
+        rows = [] if away else dashboard.read_dashboard().vendors
+        failing = dashboard.failing_vendors(rows)
         # The first that has something names the fault; all are shown.
         found: dict[str, Sequence[object]] = {
             "a server or a process is in trouble": away,
             f"{count_of(len(late), 'vendor has', 'vendors have')} jobs that wait": late,
             f"{count_of(len(failing), 'vendor fails', 'vendors fail')}, and mail waits": failing,
+            "nothing may be called, and mail waits": dashboard.uncalled_vendors(rows, timezone.now()),
+            "beat sends nothing": [] if away else _list_beat_faults(mail_waits=any(row.waiting for row in rows)),
             "receiving domains have accepted nothing for hours": [] if away else deferrals.lasting_waits(),
             "the installation loses mail or refuses it": findings.wrong_findings(),
             "processes of another version need a restart": [] if away else findings.version_findings(),
@@ -114,6 +118,12 @@ class Command(BaseCommand):
                     sleep(REDRAW_SECONDS)
         except KeyboardInterrupt:
             return
+
+
+def _list_beat_faults(*, mail_waits: bool) -> list[str]:
+    """Say that beat has fallen silent, or that it never ran although there is mail for it."""
+    fault = probes.find_beat_fault()
+    return [fault] if fault and (mail_waits or probes.beat_sent_at() is not None) else []
 
 
 def _describe_halt(halt: recovery.Halt) -> str:
