@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.db import connection
 from django.utils import timezone
 
 from campaigns.engine.casting import mailcaster
@@ -14,6 +15,7 @@ from campaigns.engine.claiming.slices import Slices, StreamSlice
 from campaigns.engine.connections import Connections
 from campaigns.engine.dispatch.dispatcher import notify_vendors
 from campaigns.engine.sending import stream
+from campaigns.engine.turns.charges import CHARGE, UnitsGiven, charge_sponsor
 from campaigns.engine.turns.leavers import Leaf, Portions, Waiter, choose_leavers
 from campaigns.engine.turns.order import VendorClasses
 from campaigns.models import ClassTurn, Job, Message, SponsorTurn
@@ -375,6 +377,30 @@ def test_a_stream_knows_its_first_portion_before_its_first_call(
             await connections.close()
 
     assert async_to_sync(begin)() == (portion is not None, portion)
+
+
+@pytest.mark.parametrize(("weight", "owed"), [(1, 6.0), (3, 2.0)])
+def test_what_was_given_before_others_came_is_no_debt_though_more_follows_in_the_same_second(
+    weight: int, owed: float
+) -> None:
+    """A whole window may be given in the second in which others come. Only what is given after that look is owed."""
+    of = factories.credential()
+    leaf = factories.campaign_with_job(200, of=of, by=factories.sponsor(), status="SENDING", fence=2)
+    dispatched(of, 200)
+    SponsorTurn.objects.create(vendor=of.vendor, sponsor_id=leaf.sponsor_id, weight=weight)
+    charge_sponsor(of.vendor_id, leaf.sponsor_id, 30)
+    given, key = UnitsGiven(), (of.vendor_id, leaf.sponsor_id, int(BULK))
+    given.add_units(*key, 60, alone=True)
+    given.add_units(*key, 6)
+    for _ in range(2):  # it could not be charged, and is put back
+        params = given.take_params(lambda *_: 0.0)
+        assert params and given.take_params(lambda *_: 0.0) is None
+        given.put_back(params)
+    params = given.take_params(lambda *_: 0.0)
+    with connection.cursor() as cursor:
+        cursor.execute(CHARGE, params)
+    turn = ClassTurn.objects.get(vendor=of.vendor, sponsor_id=leaf.sponsor_id)
+    assert (turn.given, turn.given - turn.clock) == (96 / weight, owed)
 
 
 @pytest.mark.parametrize("rate", [0.0, 40.0, 230.0])

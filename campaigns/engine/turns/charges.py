@@ -28,11 +28,12 @@ UNOPPOSED = f"""NOT EXISTS (
         SELECT FROM (SELECT t.mail_class, r.sponsor FROM (TABLE whole UNION ALL TABLE child) r) w
         WHERE w.sponsor <> t.sponsor_id
             AND ({has_job("t.vendor_id", WAITING, "NULL")} OR {has_job("t.vendor_id", SMALL, "NOT NULL")}))"""
-_GIVEN = """greatest(t.given, (SELECT max(clock) FROM campaigns_classturn c
-            WHERE c.vendor_id = t.vendor_id AND c.mail_class = t.mail_class)) + excluded.given"""
-# Nobody else waited at the last look of the process. Its sponsor could not know better, and owes nothing.
-_ALONE = """EXISTS (SELECT FROM given g WHERE g.alone AND g.vendor = t.vendor_id AND g.mail_class = t.mail_class
-            AND g.sponsor = t.sponsor_id)"""
+_BEFORE = """greatest(t.given, (SELECT max(clock) FROM campaigns_classturn c
+            WHERE c.vendor_id = t.vendor_id AND c.mail_class = t.mail_class))"""
+_GIVEN = f"{_BEFORE} + excluded.given"
+# What was given while nobody else waited, by the last look of the process: its sponsor owes nothing for that.
+_ALONE = f"""{_BEFORE} + (SELECT excluded.given * g.alone / g.units FROM given g WHERE g.alone > 0
+            AND g.vendor = t.vendor_id AND g.mail_class = t.mail_class AND g.sponsor = t.sponsor_id)"""
 CREDIT_SECONDS = 5  # a class saves up its share of this many seconds
 # Rows in the order of their keys, as two processes charge the same ones. A lower class owes at most the vendor's units
 # of a second, or twice the most it may save up: then it waits for some seconds, and no longer.
@@ -40,7 +41,7 @@ CHARGE = f"""
 WITH given AS (
     SELECT vendor, sponsor, mail_class, units, rate, alone, clock
     FROM unnest(%(vendors)s::bigint[], %(sponsors)s::bigint[], %(classes)s::smallint[], %(units)s::float8[],
-            %(rates)s::float8[], %(alone)s::boolean[], %(clocks)s::float8[])
+            %(rates)s::float8[], %(alone)s::float8[], %(clocks)s::float8[])
         AS a(vendor, sponsor, mail_class, units, rate, alone, clock)
 ), credited AS (
     INSERT INTO campaigns_classcredit AS k (vendor_id, mail_class, credit, most, least)
@@ -61,7 +62,7 @@ FROM given g LEFT JOIN campaigns_sponsorturn n ON n.vendor_id = g.vendor AND n.s
 ORDER BY 1, 2, 3
 ON CONFLICT (vendor_id, mail_class, sponsor_id) DO UPDATE
 SET given = {_GIVEN}, rate = CASE WHEN t.rate = 0 THEN excluded.rate ELSE (3 * t.rate + excluded.rate) / 4 END,
-    clock = greatest(t.clock, excluded.clock, CASE WHEN {_ALONE} OR {UNOPPOSED} THEN {_GIVEN} END)
+    clock = greatest(t.clock, excluded.clock, CASE WHEN {UNOPPOSED} THEN {_GIVEN} ELSE {_ALONE} END)
 """
 
 
@@ -70,15 +71,15 @@ class UnitsGiven:
 
     def __init__(self) -> None:
         self._units: dict[tuple[int, int, int], int] = {}
-        self._opposed = set[tuple[int, int, int]]()
+        self._alone: dict[tuple[int, int, int], int] = {}
         self._seconds: dict[tuple[int, int, int], float] = {}
 
     def add_units(self, vendor_id: int, sponsor_id: int, mail_class: int, units: int, alone: bool = False) -> None:
         """alone: nobody else waited at the last look."""
         key = vendor_id, sponsor_id, mail_class
         self._units[key] = self._units.get(key, 0) + units
-        if not alone:
-            self._opposed.add(key)
+        if alone:
+            self._alone[key] = self._alone.get(key, 0) + units
 
     def add_time(self, key: tuple[int, int, int], seconds: float) -> None:
         """Note how long a stream has been there."""
@@ -90,14 +91,15 @@ class UnitsGiven:
         find_clock: the least virtual time of a vendor and class at the last look.
         """
         units, self._units = self._units, {}
-        opposed, self._opposed = self._opposed, set()
+        alone, self._alone = self._alone, {}
         if not units:
             return None
         rates = [number / max(0.1, self._seconds.pop(key, 0.0)) for key, number in units.items()]
         vendors, sponsors, classes = zip(*units, strict=True)
         return {
             "vendors": list(vendors), "sponsors": list(sponsors), "classes": list(map(int, classes)),
-            "units": list(map(float, units.values())), "rates": rates, "alone": [key not in opposed for key in units],
+            "units": list(map(float, units.values())), "rates": rates,
+            "alone": [float(alone.get(key, 0)) for key in units],
             "clocks": [find_clock(vendor, mail_class) for vendor, _, mail_class in units],
         }  # fmt: skip
 
@@ -106,7 +108,8 @@ class UnitsGiven:
         names = ("vendors", "sponsors", "classes", "units", "rates", "alone")
         for *key, units, rate, alone in zip(*(charged[name] for name in names), strict=True):
             vendor, sponsor, mail_class = key
-            self.add_units(vendor, sponsor, mail_class, int(units), alone)
+            self.add_units(vendor, sponsor, mail_class, int(alone), alone=True)
+            self.add_units(vendor, sponsor, mail_class, int(units - alone))
             self.add_time((vendor, sponsor, mail_class), units / rate if rate else 0.0)
 
 
@@ -116,4 +119,4 @@ def charge_sponsor(
     """Charge a sponsor over Django's connection, as senders do over theirs."""
     params = {"vendors": [vendor_id], "sponsors": [sponsor_id], "classes": [int(mail_class)]}
     with connection.cursor() as cursor:
-        cursor.execute(CHARGE, {**params, "units": [float(units)], "rates": [rate], "alone": [False], "clocks": [0.0]})
+        cursor.execute(CHARGE, {**params, "units": [float(units)], "rates": [rate], "alone": [0.0], "clocks": [0.0]})
