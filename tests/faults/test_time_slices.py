@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync
+from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connection
 from django.utils import timezone
 
@@ -488,3 +488,40 @@ def test_who_gives_way_while_a_lower_class_has_its_floor(
     assert choose_leavers(VendorClasses(credits=credits), waiters, leaves, [], 5.0) == leavers
     if credits is DUE and leavers == set() and leaves[0].mail_class == BULK:
         assert choose_leavers(VendorClasses(floor=0, credits=credits), waiters, leaves, [], 5.0) == {1}
+
+
+def test_where_a_limit_binds_nobody_owes_what_he_was_given_while_nobody_waited_for_a_turn() -> None:
+    """The throttle has shared that out by weights. A sponsor that comes later starts beside them, not before them."""
+    of = factories.credential()
+    anton, velma, carla = (factories.sponsor() for _ in range(3))
+    for sponsor in (anton, velma):
+        leaf = factories.campaign_with_job(9, of=of, by=sponsor, status="SENDING", fence=2)
+        taken = {"mailcaster": factories.caster(of.vendor, kind="small-priority"), "status_at": timezone.now()}
+        Job.objects.filter(pk=leaf.pk).update(**taken)
+        factories.campaign_with_job(9, of=of, by=sponsor, status="DISPATCHED")
+
+    def owes() -> bool:
+        turns = ClassTurn.objects.filter(vendor=of.vendor)
+        return turns.get(sponsor=anton).given > max(turns.values_list("clock", flat=True))
+
+    async def charged(slices: Slices, place: StreamSlice, units: int) -> bool:
+        place.note_bound()
+        await slices.charge_and_tell([place])
+        place.charge_units(units)
+        await slices.charge_and_tell([place])
+        return await sync_to_async(owes)()
+
+    async def live() -> list[bool]:
+        connections = Connections()
+        slices = Slices(connections.claims)
+        place = StreamSlice(slices, 1, of.vendor_id, anton.pk, BULK, 9)
+        place.began -= 10
+        try:
+            await charged(slices, place, 1)  # its row is there
+            first = await charged(slices, place, 60)
+            await sync_to_async(factories.campaign_with_job)(9, of=of, by=carla, status="DISPATCHED")
+            return [first, await charged(slices, place, 5)]
+        finally:
+            await connections.close()
+
+    assert async_to_sync(live)() == [False, True]

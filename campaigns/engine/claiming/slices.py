@@ -69,7 +69,7 @@ class StreamSlice:
 
     def charge_units(self, units: int) -> None:
         """Charge the sponsor for these units with the next statement."""
-        self._slices.given.add_units(*self.charged_key, units, alone=self.vendor_id in self._slices.alone)
+        self._slices.given.add_units(*self.charged_key, units, alone=self._slices.owes_nothing(self))
         if self.portion is not None:
             self.portion -= units
             if self.is_spent:
@@ -114,9 +114,9 @@ class StreamSlice:
         """Its vendor, sponsor and class."""
         return self.vendor_id, self.sponsor_id, self.mail_class
 
-    def may_give_way(self, now: float, seconds: float) -> bool:
-        """Tell if some leaves of its age give way: to a higher class, or to a sponsor that has none."""
-        return now - self.began >= min(seconds, leavers.LOOK_SECONDS)
+    def may_be_looked_at(self, now: float, seconds: float) -> bool:
+        """Tell if leaves of its age give way, to a higher class or a sponsor without one, or if it needs a portion."""
+        return now - self.began >= min(seconds, leavers.LOOK_SECONDS) or self._slices.is_bound(self.vendor_id)
 
 
 class Slices:
@@ -175,6 +175,11 @@ class Slices:
         shared = self._shared.get(place.vendor_id) if is_shared else None
         return shared[1].of(place.mail_class, place.sponsor_id) if shared else None
 
+    def owes_nothing(self, place: StreamSlice) -> bool:
+        """Tell if nobody waited for a turn of the stream's at the last look: its permits were shared out by weights."""
+        is_shared_out = self.is_bound(place.vendor_id) and place.vendor_id in self._shared and place.portion is None
+        return place.vendor_id in self.alone or (is_shared_out and bool(settings.TURN_SECONDS))
+
     def _find_clock(self, vendor_id: int, mail_class: int) -> float:
         shared = self._shared.get(vendor_id)
         return shared[1].clock(mail_class) if shared else 0.0
@@ -200,7 +205,7 @@ class Slices:
         seconds, now = settings.TURN_SECONDS, time.monotonic()
         here = {one.vendor_id for one in there}
         kept = {vendor for vendor, (at, _) in self._shared.items() if vendor in here or now - at < KEPT_SECONDS}
-        asked = kept | {one.vendor_id for one in there if one.may_give_way(now, seconds)} if seconds else set[int]()
+        asked = kept | {one.vendor_id for one in there if one.may_be_looked_at(now, seconds)} if seconds else set[int]()
         asked = {vendor for vendor in asked if self.is_bound(vendor)} if quick else asked
         asked |= {one.vendor_id for one in there if one.is_new}
         spent = {one.job_id for one in there if one.is_spent and not quick}  # a quick look has charged nothing
