@@ -815,31 +815,6 @@ def test_a_stream_waits_in_the_queue_for_a_moment_only_and_nobody_is_asked_again
 
 
 @pytest.mark.usefixtures("half_a_minute")
-def test_a_sponsor_that_comes_while_another_one_waits_is_made_known_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else other processes, which may ask first, would take its part of the opening."""
-    monkeypatch.setattr(joint, "FIND_OUT", 0.05)
-    monkeypatch.setattr("campaigns.engine.claiming.limits.PATIENCE", 60.0)  # a round asks once
-    (one, more, other), asked = jobs(3, (1, 30.0)), Asked(monkeypatch)
-    Job.objects.filter(pk=more.pk).update(sponsor=one.sponsor)
-
-    async def story(streams: Streams) -> None:
-        await streams.see(one, more, other)
-        assert numbers([await streams.claim(one, most=1)]) == [1]
-        async with in_time("it is known when there can be permits"):
-            while asked.answered < 2:
-                await streams.claim(more)
-        known = asked.times
-        async with in_time("the newcomer is known to the throttle"):
-            while asked.answered == known:
-                await streams.claim(other)
-        for job in (other, more, other, more):
-            await streams.claim(job)
-        assert asked.times == known + 1
-
-    run(story)
-
-
-@pytest.mark.usefixtures("half_a_minute")
 def test_the_end_of_a_process_does_not_wait_for_the_opening() -> None:
     one, other = jobs(2, (1, 30.0))
 

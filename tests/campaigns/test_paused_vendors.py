@@ -121,6 +121,7 @@ def test_suppressed_recipients_are_no_call() -> None:
 @STOPS
 def test_every_door_says_so(stop: Any, admin_client: Client) -> None:
     job, going = begun(), begun()
+    factories.at_work(going.credential.vendor)
     ann = User.objects.create_user("ann", password="a long password")
     ann.groups.add(Group.objects.get(name="campaign owner"))
     for one in (job, going):

@@ -112,7 +112,7 @@ class JointClaims:
         group.floor = seen.floor
         loop = asyncio.get_running_loop()
         waiting = Waiting(ask, seen.share, loop.create_future(), time.monotonic() + FIND_OUT)
-        group.join_queue(waiting)
+        group.waiting.append(waiting)
         letting_go = loop.call_later(FIND_OUT, group.end_wait, waiting)
         if group.rounds < ROUNDS and not group.gathering:
             group.rounds, group.gathering = group.rounds + 1, True
@@ -277,8 +277,6 @@ class JointClaims:
         asker = SharedAsk(group.name, _sum_by_share(served, wants), _sum_by_share(served, more), group.floor)
         of_all = Need(sum(wants), min(need.least for need in needs), needs[0].letters, asker)
         grant, until = await permits.acquire_permits(group.scope, of_all, group.hold, note, group.turns)
-        waits = grant.seconds if isinstance(grant, Wait) else grant.more_after if isinstance(grant, Grant) else 0.0
-        group.note_sponsors(asker.wants, waits)
         if of_all.letters:  # of a stream that claims alone
             asks[0].claimer.note_answer(grant)
         if isinstance(grant, Wait) and grant.seconds <= PATIENCE:

@@ -4,7 +4,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -102,8 +102,7 @@ class Group:
     name: the same one for each group of these terms in the process. turns: the name under which the throttle knows who
     waits for several permits together; empty if nobody here does. floor: percent of the permits for each lower class.
     rounds: the number under way; gathering: one of them is about to take the waiting streams. opens: nothing is granted
-    before then (seconds of time.monotonic); sooner: set when that changes. noted: until when the
-    throttle knows that a sponsor waits here (seconds of time.monotonic).
+    before then (seconds of time.monotonic); sooner: set when that changes.
     """
 
     scope: Scope
@@ -117,22 +116,6 @@ class Group:
     gathering: bool = False
     opens: float = 0.0
     sooner: asyncio.Event = field(default_factory=asyncio.Event)
-    noted: dict[SponsorShare, float] = field(default_factory=dict)
-
-    def join_queue(self, waiting: Waiting) -> None:
-        """Queue a stream. A sponsor of which the throttle does not know ends the wait: its first request notes it.
-
-        Otherwise other processes, whose requests may come first, would take its part of the opening.
-        """
-        self.waiting.append(waiting)
-        if self.noted.get(waiting.share, 0.0) <= time.monotonic():
-            self.open_group()
-
-    def note_sponsors(self, sponsors: Iterable[SponsorShare], seconds: float) -> None:
-        """Record for how long the throttle knows of these sponsors after their request; 0: they got all they wanted."""
-        now = time.monotonic()
-        known = self.noted | dict.fromkeys(sponsors, now + seconds)
-        self.noted = {sponsor: until for sponsor, until in known.items() if until > now}
 
     def take_streams(self, most: int) -> list[Waiting]:
         """Take this many streams out of the queue: the first one of each sponsor before the second of any.
