@@ -179,6 +179,15 @@ el|550 Άγνωστος αποστολέας
 de|550 Empfänger unbekannt, versuchen Sie es später erneut
 de|451 Benutzer unbekannt
 fr|550 Utilisateur inconnu de l'expéditeur
+de|550 Empfänger unbekannt. Bitte versuchen Sie es später erneut.
+de|550 Benutzer unbekannt. Postfach ist voll
+de|550 Das Postfach ist voll. Benutzer unbekannt
+de|550 Empfänger unbekannt. Absender gesperrt
+fr|550 Utilisateur inconnu; réessayez plus tard
+es|550 Usuario desconocido - inténtelo más tarde
+es|550 Buzón lleno. Usuario no encontrado
+ru|550 Получатель неизвестен. Попробуйте позже
+zh|550 用户不存在。请稍后再试
 """
 
 

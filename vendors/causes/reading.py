@@ -50,7 +50,7 @@ BLAMED = {
 """The cause of a subject of which nothing is said that is known. Nothing blames the recipient without a word."""
 NOBODY = frozenset({"recipient", "mailbox", "user", "address"})
 OTHERS = frozenset(BLAMED) - {"account"}
-NOT_GONE = frozenset({"exceeded", "unavailable", "busy", "timeout", "too_big", "many", "later"})
+NOT_GONE = frozenset({"exceeded", "unavailable", "busy", "timeout", "too_big", "many", "later", "lacking", "absent"})
 """States of a mailbox that exists."""
 PALE = frozenset({"message", "email"})
 """Subjects that any answer may name, so the next one counts if nothing is known of them."""
@@ -86,17 +86,18 @@ def read_subject(text: str, *, is_service: bool) -> str:
 def names_nobody(text: str) -> bool:
     """Tell whether a mail server says in another language than English that a mailbox or its user does not exist.
 
-    Never if the text names a sender, an IP address or a server, too: it may be theirs that is not known.
+    Never if any clause names a sender, an IP address or a server, too, as it may be theirs that is not known, or says
+    that the mailbox exists.
     """
     if _LEAVE.search(text):
         return False
-    table, found = _subject_table(), set[str]()
+    table, subjects, states, is_named = _subject_table(), set[str](), set[str](), False
     for clause in _split_clauses(text[:READ_MAX]):
-        subjects = {one.lastgroup or "" for one in table.subjects.finditer(clause)}
-        if subjects & OTHERS:
-            return False
-        found |= {state.lastgroup or "" for state in table.states.finditer(clause)} if subjects & NOBODY else set()
-    return "nonexistent" in found and not found & NOT_GONE
+        of_clause = {one.lastgroup or "" for one in table.subjects.finditer(clause)}
+        said = {one.lastgroup or "" for one in table.states.finditer(clause)}
+        is_named |= bool(of_clause & NOBODY) and "nonexistent" in said
+        subjects, states = subjects | of_clause, states | said
+    return is_named and not subjects & OTHERS and not states & NOT_GONE
 
 
 def read_subject_alone(text: str) -> str:
