@@ -315,7 +315,7 @@ class CallPool:
         slow = [one.call for one in self._added.values() if one.at <= before]
         for call in slow:
             del self._added[call.message.id]
-        self._waiting.extendleft(reversed(slow))
+        self._let_wait_again(slow)
         self._call_those_that_wait(group)
 
     def give_back_calls(self, *, but: Mapping[int, str] | None = None) -> None:

@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from math import ceil
 from typing import NamedTuple
 
 from campaigns.engine.lifecycle import sql_list
@@ -195,7 +194,7 @@ class Portions:
         weight, given = self._known.get((mail_class, sponsor), (1, 0.0))
         mine, least = (max(clock, start) for start in (given, min(one.given for one in rivals)))
         units = (max(mine, least) - mine + self._quanta[mail_class]) * weight
-        return max(1, ceil(units / max(1, self._running[mail_class, sponsor])))
+        return max(1, math.ceil(units / max(1, self._running[mail_class, sponsor])))
 
 
 URGENT_LETTER = Waiter(0, 1, 0.0, has_small=True, has_large=False, mail_class=MailClass.URGENT)
